@@ -47,6 +47,11 @@ fn deny_in(
     })
 }
 
+/// The second in which a ban of a new client begins.
+fn banned_in(policy: &BanPolicy, seconds: impl IntoIterator<Item = u64>) -> Option<u64> {
+    deny_in(&mut BanRecord::default(), policy, seconds)
+}
+
 fn ban_at(record: &BanRecord, now: u64) -> Option<(u64, u8)> {
     let ban = record.active(second(now))?;
     Some((u64::from(ban.until - second(0).seconds()), ban.level.get()))
@@ -63,19 +68,14 @@ fn enough_bad_seconds_ban_when_the_last_of_them_is_over() {
 
 #[test]
 fn the_last_second_of_an_interval_is_judged_in_the_one_after_it() {
-    let every =
-        BanPolicy::new(&BanParameters { threshold: 10, interval: 10, ..BanParameters::default() }, MINUTE);
-    let every = every.expect("in range");
-    let mut record = BanRecord::default();
-    assert_eq!(deny_in(&mut record, &every, 0..=10), Some(10));
-    let mut late = BanRecord::default();
-    assert_eq!(deny_in(&mut late, &every, (0..10).chain([11])), None);
+    let every = policy(BanParameters { threshold: 10, interval: 10, ..BanParameters::default() });
+    assert_eq!(banned_in(&every, 0..=10), Some(10));
+    assert_eq!(banned_in(&every, (0..10).chain([11])), None);
 }
 
 #[test]
 fn bad_seconds_of_two_intervals_do_not_add_up() {
-    let mut record = BanRecord::default();
-    assert_eq!(deny_in(&mut record, &growing(), [0, 1, 20, 21, 40, 41, 60, 61]), None);
+    assert_eq!(banned_in(&growing(), [0, 1, 20, 21, 40, 41, 60, 61]), None);
 }
 
 #[test]
@@ -207,8 +207,7 @@ fn an_interval_that_reaches_too_far_ahead_is_replaced() {
         assert_eq!(deny_in(&mut record, &earlier, [then, then + 1]), None);
         assert_eq!(deny_in(&mut record, &growing(), [2, 30, 60, 90]), None, "each begins an interval");
     }
-    let mut record = BanRecord::default();
-    assert_eq!(deny_in(&mut record, &growing(), [3, 4, 2, 3, 4]), Some(3), "a small step does not");
+    assert_eq!(banned_in(&growing(), [3, 4, 2, 3, 4]), Some(3), "a small step does not");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::{
     ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
     message::{Holding, LoanRequest, Reply},
     policy::{Demand, conclude, may_request, must_renew, need, range, shortage, until_renewal},
-    protocol::{Ignored, Share, Usage, lend, request_loans, take},
+    protocol::{Ignored, Share, Taken, Usage, lend, request_loans, take},
     table::RegionName,
     terms::{LimitKind, Moment, Terms},
 };
@@ -31,6 +31,23 @@ fn plain_request(kind: LimitKind, want: u32) -> LoanRequest {
     LoanRequest { id: NOW, label: now(kind).label, hold: 0, want, have: Vec::new() }
 }
 
+/// The request of a borrower for this much of a peer's share.
+fn ask(borrower: &mut Ledger, terms: &Terms, peer: &RegionName, want: u32) -> LoanRequest {
+    let share = Share { peer: peer.clone(), hold: 0, want };
+    let (requests, _) = request_loans(borrower, terms, now(terms.kind), Usage::default(), &[share]);
+    requests[0].1.clone()
+}
+
+/// The reply to a request of `us`, of a lender that uses nothing.
+fn lend_all(lender: &mut Ledger, terms: &Terms, request: &LoanRequest) -> Result<Reply, Ignored> {
+    lend(lender, terms, now(terms.kind), Usage::default(), &name("us"), request).map(|lent| lent.reply)
+}
+
+/// Takes a peer's reply.
+fn accept(ledger: &mut Ledger, terms: &Terms, peer: &RegionName, reply: &Reply) -> Result<Taken, Ignored> {
+    take(ledger, terms, now(terms.kind), Usage::default(), peer, reply)
+}
+
 #[test]
 fn loans_last_as_the_windows_require() {
     let spans = |kind: LimitKind| (kind.loan_span(), kind.tail(), kind.booking_span(), kind.renewal_lead());
@@ -50,8 +67,7 @@ fn a_booking_that_ends_at_a_time_ends_whatever_the_clock_of_the_borrower() {
         for label in [0, NOW + 3_600_000_000, u64::MAX] {
             let (mut ledger, terms) = (Ledger::default(), terms(kind));
             let request = LoanRequest { label, ..plain_request(kind, 60) };
-            let lent = lend(&mut ledger, &terms, now(kind), Usage::default(), &name("us"), &request);
-            assert_eq!(lent.map(|lent| lent.reply.amount), Ok(60));
+            assert_eq!(lend_all(&mut ledger, &terms, &request).map(|reply| reply.amount), Ok(60));
             assert_eq!(ledger.ends_at(&terms), NOW + kind.booking_span(), "{kind:?}, {label}");
         }
     }
@@ -62,42 +78,38 @@ fn a_loan_moves_from_the_lender_to_the_borrower_and_back() {
     let (eu, us) = (name("eu"), name("us"));
     let terms = terms(PERMITS);
     let (mut lender, mut borrower) = (Ledger::default(), Ledger::default());
-    let share = Share { peer: eu.clone(), hold: 0, want: 60 };
-    let (requests, _) = request_loans(&mut borrower, &terms, now(PERMITS), Usage::default(), &[share]);
+    let request = ask(&mut borrower, &terms, &eu, 60);
     let usage = Usage { used: 30, need: 50, full_at: 0, reserve: 0 };
-    let lent = lend(&mut lender, &terms, now(PERMITS), usage, &us, &requests[0].1).expect("answered");
+    let lent = lend(&mut lender, &terms, now(PERMITS), usage, &us, &request).expect("answered");
     // It keeps what it needs, though less is in use.
     assert_eq!((lent.reply.amount, lent.reply.spare, lent.recall), (50, 0, 0));
     assert_eq!(lender.effective(&terms, NOW), 50);
-    let taken = take(&mut borrower, &terms, now(PERMITS), Usage::default(), &eu, &lent.reply).expect("taken");
+    let taken = accept(&mut borrower, &terms, &eu, &lent.reply).expect("taken");
     assert_eq!((taken.gained, taken.is_expected), (50, true));
     assert_eq!(borrower.effective(&terms, NOW), 150);
     // A copy of the reply brings nothing.
-    let copy = take(&mut borrower, &terms, now(PERMITS), Usage::default(), &eu, &lent.reply).expect("taken");
+    let copy = accept(&mut borrower, &terms, &eu, &lent.reply).expect("taken");
     assert_eq!((copy.gained, copy.is_expected), (0, false));
 
     // The lender requests a loan in turn: the borrower returns first, all but what it uses.
-    let share = Share { peer: us.clone(), hold: 0, want: 80 };
-    let (requests, _) = request_loans(&mut lender, &terms, now(PERMITS), Usage::default(), &[share]);
+    let request = ask(&mut lender, &terms, &us, 80);
     let usage = Usage { used: 110, need: 110, full_at: 0, reserve: 0 };
-    let returned = lend(&mut borrower, &terms, now(PERMITS), usage, &eu, &requests[0].1).expect("answered");
+    let returned = lend(&mut borrower, &terms, now(PERMITS), usage, &eu, &request).expect("answered");
     assert_eq!((returned.reply.amount, borrower.effective(&terms, NOW)), (0, 110));
-    take(&mut lender, &terms, now(PERMITS), Usage::default(), &us, &returned.reply).expect("taken");
+    accept(&mut lender, &terms, &us, &returned.reply).expect("taken");
     assert_eq!(lender.effective(&terms, NOW), 90);
     assert_eq!(lender.lent(NOW), borrower.borrowed(NOW));
 }
 
 #[test]
 fn a_lost_reply_is_made_good_by_the_next_request() {
-    let us = name("us");
     let terms = terms(PERMITS);
     let (mut lender, mut borrower) = (Ledger::default(), Ledger::default());
     for _ in 0..50 {
-        let share = Share { peer: name("eu"), hold: 0, want: 60 };
-        let (requests, _) = request_loans(&mut borrower, &terms, now(PERMITS), Usage::default(), &[share]);
-        lend(&mut lender, &terms, now(PERMITS), Usage::default(), &us, &requests[0].1).expect("answered");
+        let request = ask(&mut borrower, &terms, &name("eu"), 60);
+        lend_all(&mut lender, &terms, &request).expect("answered");
         assert_eq!(lender.lent(NOW), 60);
-        assert!(lender.account(&us).is_some_and(|account| account.lent.len() == 1));
+        assert!(lender.account(&name("us")).is_some_and(|account| account.lent.len() == 1));
     }
 }
 
@@ -120,11 +132,10 @@ fn absurd_requests_get_no_more_than_the_spare_share() {
 
 #[test]
 fn replayed_early_skewed_and_long_messages_change_nothing() {
-    let us = name("us");
     let kind = LimitKind::FixedWindow { window: 1 };
     let terms = terms(kind);
     let mut lender = Ledger::default();
-    lend(&mut lender, &terms, now(kind), Usage::default(), &us, &plain_request(kind, 10)).expect("answered");
+    lend_all(&mut lender, &terms, &plain_request(kind, 10)).expect("answered");
     let before = lender.clone();
     let label = now(kind).label;
     let newer = LoanRequest { id: NOW + 1, ..plain_request(kind, 10) };
@@ -137,8 +148,7 @@ fn replayed_early_skewed_and_long_messages_change_nothing() {
         (LoanRequest { label: u64::MAX, ..newer.clone() }, Ignored::Skewed),
         (LoanRequest { have: vec![Holding { id: 1, amount: 1 }; MAX_BORROWED + 1], ..newer }, Ignored::Long),
     ] {
-        let ignored = lend(&mut lender, &terms, now(kind), Usage::default(), &us, &message);
-        assert_eq!(ignored, Err(reason));
+        assert_eq!(lend_all(&mut lender, &terms, &message), Err(reason));
         assert_eq!(lender, before);
     }
 }
@@ -162,15 +172,13 @@ fn forged_replies_bring_no_more_than_was_requested() {
         spare: u32::MAX,
     };
     // Without a request, nothing.
-    take(&mut borrower, &terms, now(kind), Usage::default(), &eu, &forged(0)).expect("taken");
-    take(&mut borrower, &terms, now(kind), Usage::default(), &eu, &forged(NOW)).expect("taken");
+    accept(&mut borrower, &terms, &eu, &forged(0)).expect("taken");
+    accept(&mut borrower, &terms, &eu, &forged(NOW)).expect("taken");
     assert_eq!(borrower.effective(&terms, label), 100);
-    let share = Share { peer: eu.clone(), hold: 0, want: 10 };
-    let (requests, _) = request_loans(&mut borrower, &terms, now(kind), Usage::default(), &[share]);
-    let skewed = Reply { from: u64::MAX, ..forged(requests[0].1.id) };
-    let ignored = take(&mut borrower, &terms, now(kind), Usage::default(), &eu, &skewed);
-    assert_eq!(ignored, Err(Ignored::Skewed));
-    take(&mut borrower, &terms, now(kind), Usage::default(), &eu, &forged(requests[0].1.id)).expect("taken");
+    let id = ask(&mut borrower, &terms, &eu, 10).id;
+    let skewed = Reply { from: u64::MAX, ..forged(id) };
+    assert_eq!(accept(&mut borrower, &terms, &eu, &skewed), Err(Ignored::Skewed));
+    accept(&mut borrower, &terms, &eu, &forged(id)).expect("taken");
     assert_eq!(borrower.effective(&terms, label), 110);
 }
 
@@ -183,19 +191,12 @@ fn a_record_has_a_bounded_number_of_regions_and_loans() {
         for step in 0..20 {
             // A peer that lists all loans, and so keeps all bookings.
             let peer = name(&format!("r{region}"));
-            let have = lender.account(&peer).map_or_else(Vec::new, |account| {
-                account
-                    .lent
-                    .iter()
-                    .rev()
-                    .take(MAX_BORROWED)
-                    .map(|loan| Holding { id: loan.id, amount: loan.amount })
-                    .collect()
-            });
+            let lent = lender.account(&peer).into_iter().flat_map(|account| account.lent.iter().rev());
+            let holding = |loan: &Loan| Holding { id: loan.id, amount: loan.amount };
+            let have = lent.take(MAX_BORROWED).map(holding).collect();
             let request = LoanRequest { id: NOW + step, have, ..plain_request(PERMITS, 1) };
-            full += u32::from(
-                lend(&mut lender, &terms, now(PERMITS), Usage::default(), &peer, &request).is_err(),
-            );
+            let lent = lend(&mut lender, &terms, now(PERMITS), Usage::default(), &peer, &request);
+            full += u32::from(lent.is_err());
         }
     }
     assert_eq!((lender.accounts().count(), full), (16, 24 * 20));
@@ -205,12 +206,8 @@ fn a_record_has_a_bounded_number_of_regions_and_loans() {
 
 fn any_loan() -> impl Strategy<Value = Loan> {
     let number = || 0..(1_u64 << 53);
-    (number(), any::<u32>(), number(), number()).prop_map(|(id, amount, from, until)| Loan {
-        id,
-        amount,
-        from,
-        until,
-    })
+    let loan = |(id, amount, from, until)| Loan { id, amount, from, until };
+    (number(), any::<u32>(), number(), number()).prop_map(loan)
 }
 
 proptest! {
@@ -301,12 +298,9 @@ fn loans_are_prolonged_shortly_before_their_end_even_in_a_pause() {
     ] {
         let terms = terms(kind);
         let mut ledger = Ledger::default();
-        let share = Share { peer: eu.clone(), hold: 0, want: 10 };
-        let (requests, _) = request_loans(&mut ledger, &terms, now(kind), Usage::default(), &[share]);
-        let mut lender = Ledger::default();
-        let lent = lend(&mut lender, &terms, now(kind), Usage::default(), &name("us"), &requests[0].1);
-        let reply = lent.expect("answered").reply;
-        take(&mut ledger, &terms, now(kind), Usage::default(), &eu, &reply).expect("taken");
+        let request = ask(&mut ledger, &terms, &eu, 10);
+        let reply = lend_all(&mut Ledger::default(), &terms, &request).expect("answered");
+        accept(&mut ledger, &terms, &eu, &reply).expect("taken");
         conclude(&mut ledger, now(kind), 1_000, 0);
         assert!(!may_request(&ledger, now(kind)), "{kind:?} pauses");
         assert_eq!(until_renewal(&ledger, &terms, now(kind)), until_due, "{kind:?}");

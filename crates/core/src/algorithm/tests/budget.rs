@@ -37,6 +37,13 @@ impl Counter {
         Self { policy, state: CounterState::default(), second: 0 }
     }
 
+    /// Its lease 1 holds 60 hits.
+    fn leased(policy: Policy) -> Self {
+        let mut counter = Self::new(policy);
+        assert!(counter.decide(acquire(1, 60)).admitted);
+        counter
+    }
+
     fn decide(&mut self, hits: Hits) -> Verdict {
         let now = Timestamp::from_micros(START + self.second * 1_000_000);
         let admitted = self.policy.apply(&mut self.state, now, hits, Charging::AllOrNone);
@@ -64,8 +71,7 @@ fn parallel_reservations_never_exceed_the_limit() {
 
 #[test]
 fn usage_beyond_the_reservation_counts_beyond_the_limit_too() {
-    let mut counter = Counter::new(budget(100, 3_600, Unsettled::Charge));
-    counter.decide(acquire(1, 60));
+    let mut counter = Counter::leased(budget(100, 3_600, Unsettled::Charge));
     assert!(counter.decide(settle(1, 500)).admitted);
     assert_eq!(counter.counts(), (500, 0));
     let denied = counter.decide(acquire(2, 1));
@@ -74,8 +80,7 @@ fn usage_beyond_the_reservation_counts_beyond_the_limit_too() {
 
 #[test]
 fn a_lease_that_only_others_deny_may_pass_soon() {
-    let mut counter = Counter::new(budget(100, 3_600, Unsettled::Charge));
-    counter.decide(acquire(1, 60));
+    let mut counter = Counter::leased(budget(100, 3_600, Unsettled::Charge));
     let denied = counter.decide(acquire(2, 60));
     assert_eq!((denied.admitted, denied.retry_after, denied.over), (false, Duration::from_secs(1), 20));
     assert_eq!(counter.decide(acquire(3, 101)).retry_after, Duration::MAX);
@@ -84,8 +89,7 @@ fn a_lease_that_only_others_deny_may_pass_soon() {
 #[test]
 fn unsettled_leases_are_charged_or_released() {
     for (unsettled, used) in [(Unsettled::Charge, 60), (Unsettled::Release, 0)] {
-        let mut counter = Counter::new(budget(100, 3_600, unsettled));
-        counter.decide(acquire(1, 60));
+        let mut counter = Counter::leased(budget(100, 3_600, unsettled));
         counter.second = u64::from(TTL) - 1;
         assert_eq!(counter.counts(), (0, 60), "{unsettled:?}");
         counter.second = u64::from(TTL);
@@ -105,16 +109,14 @@ fn unsettled_leases_are_charged_or_released() {
 #[test]
 fn a_late_settlement_replaces_the_charge_of_the_end_for_one_more_time_to_live() {
     for (late, used) in [(0, 60), (1, 1), (60, 60), (500, 500)] {
-        let mut counter = Counter::new(budget(1_000, 3_600, Unsettled::Charge));
-        counter.decide(acquire(1, 60));
+        let mut counter = Counter::leased(budget(1_000, 3_600, Unsettled::Charge));
         counter.second = 2 * u64::from(TTL) - 1;
         counter.decide(settle(1, late));
         assert_eq!(counter.counts(), (used, 0), "{late}");
         counter.second += u64::from(TTL);
         assert_eq!(counter.counts(), (used, 0), "{late}");
     }
-    let mut counter = Counter::new(budget(1_000, 3_600, Unsettled::Charge));
-    counter.decide(acquire(1, 60));
+    let mut counter = Counter::leased(budget(1_000, 3_600, Unsettled::Charge));
     counter.second = 2 * u64::from(TTL);
     counter.decide(settle(1, 40));
     assert_eq!(counter.counts(), (100, 0), "it is forgotten");
@@ -123,8 +125,7 @@ fn a_late_settlement_replaces_the_charge_of_the_end_for_one_more_time_to_live() 
 #[test]
 fn a_late_settlement_takes_nothing_from_the_hits_of_another_window() {
     for (late, counted) in [(0, 0), (40, 0), (90, 30)] {
-        let mut counter = Counter::new(budget(1_000, 10, Unsettled::Charge));
-        counter.decide(acquire(1, 60));
+        let mut counter = Counter::leased(budget(1_000, 10, Unsettled::Charge));
         counter.second = u64::from(TTL);
         assert_eq!(counter.counts(), (60, 0), "charged in the window of its end");
         counter.second += 10;
@@ -136,8 +137,7 @@ fn a_late_settlement_takes_nothing_from_the_hits_of_another_window() {
 
 #[test]
 fn a_known_lease_reserves_no_more_than_it_holds() {
-    let mut counter = Counter::new(budget(100, 3_600, Unsettled::Charge));
-    counter.decide(acquire(1, 60));
+    let mut counter = Counter::leased(budget(100, 3_600, Unsettled::Charge));
     let mut reserve = |amount, counts| {
         let verdict = counter.decide(acquire(1, amount));
         assert_eq!(verdict.admitted, !verdict.has_conflict(), "{verdict:?}");
@@ -157,8 +157,7 @@ fn a_known_lease_reserves_no_more_than_it_holds() {
 
 #[test]
 fn what_ended_in_an_earlier_window_counts_no_more() {
-    let mut counter = Counter::new(budget(100, 10, Unsettled::Charge));
-    counter.decide(acquire(1, 60));
+    let mut counter = Counter::leased(budget(100, 10, Unsettled::Charge));
     // Two windows after that in which it ended.
     counter.second = u64::from(TTL) + 20;
     assert_eq!(counter.counts(), (0, 0));
@@ -166,8 +165,7 @@ fn what_ended_in_an_earlier_window_counts_no_more() {
 
 #[test]
 fn usage_counts_in_the_window_in_which_it_is_settled() {
-    let mut counter = Counter::new(budget(100, 10, Unsettled::Charge));
-    counter.decide(acquire(1, 60));
+    let mut counter = Counter::leased(budget(100, 10, Unsettled::Charge));
     counter.second = 15;
     assert_eq!(counter.counts(), (0, 60), "held over the end of the window");
     counter.decide(settle(1, 40));
@@ -176,8 +174,7 @@ fn usage_counts_in_the_window_in_which_it_is_settled() {
 
 #[test]
 fn a_cancelled_lease_leaves_nothing() {
-    let mut counter = Counter::new(budget(100, 3_600, Unsettled::Charge));
-    counter.decide(acquire(1, 60));
+    let mut counter = Counter::leased(budget(100, 3_600, Unsettled::Charge));
     for _ in 0..2 {
         counter.decide(Hits::Release(lease(1)));
         assert_eq!(counter.counts(), (0, 0));
@@ -277,13 +274,11 @@ impl Oracle {
     }
 
     fn end_due(&mut self, second: u64, is_charged: bool) {
-        while let Some((number, (end, known))) = self
-            .leases
-            .iter()
-            .map(|(number, lease)| (*number, *lease))
-            .filter(|(_, (end, _))| *end <= second)
-            .min_by_key(|(_, (end, _))| *end)
+        let due = |(_, (end, _)): &(&u64, &(u64, Known))| *end <= second;
+        while let Some((number, (end, known))) =
+            self.leases.iter().filter(due).min_by_key(|(_, (end, _))| *end)
         {
+            let (number, end, known) = (*number, *end, *known);
             self.leases.remove(&number);
             let Known::Open(held) = known else { continue };
             if is_charged {

@@ -177,14 +177,12 @@ fn noise_of_the_reports_does_not_make_it_oscillate() {
 
 #[test]
 fn a_step_of_capacity_or_load_is_followed() {
-    let mut simulation = Simulation { offered: [150.0, 0.0, 600.0, 750.0], ..Simulation::new(3) };
-    assert!(settled_after(&simulation.run(60), 0.05) <= 30);
-    simulation.capacity = 300.0;
-    assert!(settled_after(&simulation.run(60), 0.05) <= 30);
-    simulation.capacity = 800.0;
-    assert!(settled_after(&simulation.run(60), 0.05) <= 30);
-    simulation.offered = [150.0, 0.0, 2_000.0, 2_000.0];
-    assert!(settled_after(&simulation.run(60), 0.05) <= 30);
+    let (few, many) = ([150.0, 0.0, 600.0, 750.0], [150.0, 0.0, 2_000.0, 2_000.0]);
+    let mut simulation = Simulation::new(3);
+    for (capacity, offered) in [(500.0, few), (300.0, few), (800.0, few), (800.0, many)] {
+        (simulation.capacity, simulation.offered) = (capacity, offered);
+        assert!(settled_after(&simulation.run(60), 0.05) <= 30, "{capacity}: {offered:?}");
+    }
 }
 
 #[test]
@@ -237,17 +235,13 @@ fn an_instance_that_starts_adopts_the_part_of_the_others() {
 }
 
 #[test]
-fn critical_requests_beyond_the_capacity_are_shed_too() {
-    let mut simulation = Simulation { offered: [1_500.0, 0.0, 0.0, 100.0], ..Simulation::new(3) };
-    let utilizations = simulation.run(120);
-    assert!(settled_after(&utilizations, 0.05) <= 60, "{utilizations:.3?}");
-}
-
-#[test]
-fn instances_without_shared_sums_settle_by_their_own_reports() {
-    let mut simulation = Simulation { shared: None, ..Simulation::new(3) };
-    let utilizations = simulation.run(120);
-    assert!(settled_after(&utilizations, 0.1) <= 45, "{utilizations:.3?}");
+fn critical_requests_beyond_the_capacity_are_shed_too_and_instances_need_no_shared_sums() {
+    let critical = Simulation { offered: [1_500.0, 0.0, 0.0, 100.0], ..Simulation::new(3) };
+    let apart = Simulation { shared: None, ..Simulation::new(3) };
+    for (mut simulation, part, most) in [(critical, 0.05, 60), (apart, 0.1, 45)] {
+        let utilizations = simulation.run(120);
+        assert!(settled_after(&utilizations, part) <= most, "{part}: {utilizations:.3?}");
+    }
 }
 
 #[test]

@@ -58,6 +58,10 @@ fn rule<'r>(rules: &'r Rules, path: &str) -> &'r Rule {
     rules.rules().find(|rule| rule.path() == path).expect("is there")
 }
 
+fn ending_with<'r>(rules: &'r Rules, path: &str) -> &'r Rule {
+    rules.rules().find(|rule| rule.path().ends_with(path)).expect("is there")
+}
+
 /// The limit without its derived values.
 fn shown(rules: &Rules, path: &str) -> String {
     format!("{:?}", rule(rules, path).limit)
@@ -84,35 +88,27 @@ fn inherited(above: &str, below: &str) -> String {
 #[test]
 fn a_limit_inherits_what_it_omits() {
     let bucket = "algorithm: token_bucket, window: 5m, requests_per_unit: 100, burst: 200";
-    assert_eq!(inherited(bucket, "inherit: true"), alone(bucket));
-    assert_eq!(
-        inherited(bucket, "inherit: true, requests_per_unit: 150"),
-        alone("algorithm: token_bucket, window: 5m, requests_per_unit: 150, burst: 200")
-    );
-    assert_eq!(
-        inherited(bucket, "inherit: true, unit: hour"),
-        alone("algorithm: token_bucket, unit: hour, requests_per_unit: 100, burst: 200")
-    );
-    assert_eq!(
-        inherited(
-            "unit: minute, unit_multiplier: 5, requests_per_unit: 9",
-            "inherit: true, unit_multiplier: 2"
+    let minutes = "unit: minute, unit_multiplier: 5, requests_per_unit: 9";
+    let leased = "algorithm: token_bucket, unit: minute, requests_per_unit: 100, burst: 200, sync: leased";
+    for (above, below, expected) in [
+        (bucket, "", bucket),
+        (
+            bucket,
+            "requests_per_unit: 150",
+            "algorithm: token_bucket, window: 5m, requests_per_unit: 150, burst: 200",
         ),
-        alone("unit: minute, unit_multiplier: 2, requests_per_unit: 9")
-    );
-}
-
-#[test]
-fn another_algorithm_inherits_no_parameters_of_the_former() {
-    let bucket = "algorithm: token_bucket, unit: minute, requests_per_unit: 100, burst: 200, sync: leased";
-    assert_eq!(
-        inherited(bucket, "inherit: true, algorithm: fixed_window"),
-        alone("unit: minute, requests_per_unit: 100")
-    );
-    assert_eq!(
-        inherited(bucket, "inherit: true, algorithm: concurrency, lease_ttl: 9s"),
-        alone("algorithm: concurrency, requests_per_unit: 100, lease_ttl: 9s")
-    );
+        (bucket, "unit: hour", "algorithm: token_bucket, unit: hour, requests_per_unit: 100, burst: 200"),
+        (minutes, "unit_multiplier: 2", "unit: minute, unit_multiplier: 2, requests_per_unit: 9"),
+        // Another algorithm inherits no parameters of the former.
+        (leased, "algorithm: fixed_window", "unit: minute, requests_per_unit: 100"),
+        (
+            leased,
+            "algorithm: concurrency, lease_ttl: 9s",
+            "algorithm: concurrency, requests_per_unit: 100, lease_ttl: 9s",
+        ),
+    ] {
+        assert_eq!(inherited(above, &format!("inherit: true, {below}")), alone(expected), "{below}");
+    }
 }
 
 #[test]
@@ -229,8 +225,7 @@ descriptors:
         shown(&loaded.rules, path),
         alone("algorithm: token_bucket, window: 5m, requests_per_unit: 100, burst: 250")
     );
-    let address =
-        loaded.rules.rules().find(|rule| rule.path().ends_with("remote_address")).expect("is there");
+    let address = ending_with(&loaded.rules, "remote_address");
     assert_eq!(format!("{:?}", address.limit), alone("unit: second, requests_per_unit: 7"));
     assert!(!address.shadow_mode && address.on_store_error.is_some());
     let laid = loaded.overlay.expect("laid");
@@ -241,8 +236,7 @@ descriptors:
 fn explanations_have_the_places_of_laid_keys() {
     let overlay = "domain: '*'\ndescriptors:\n- key: '**'\n  rate_limit:\n    on_store_error: deny\n";
     let loaded = over(GENERATED, overlay).expect("valid");
-    let address =
-        loaded.rules.rules().find(|rule| rule.path().ends_with("remote_address")).expect("is there");
+    let address = ending_with(&loaded.rules, "remote_address");
     let stated = address.stated.as_ref().expect("an overlay changed it");
     let places: Vec<_> =
         stated.iter().map(|value| (value.key, value.file.ends_with("/over.yaml"), value.line)).collect();
@@ -272,15 +266,15 @@ defaults: {algorithm: sliding_window, on_store_error: deny}
 #[test]
 fn unlimited_rules_are_left_alone_unless_the_overlay_limits_them() {
     let all = |keys: &str| format!("domain: '*'\ndescriptors: [{{key: '**', rate_limit: {{{keys}}}}}]");
-    let free = |loaded: Loaded| {
-        let rule = loaded.rules.rules().find(|rule| rule.path().ends_with("free")).expect("is there");
-        rule.limit == crate::Limit::Unlimited
-    };
-    assert!(free(over(GENERATED, &all("algorithm: token_bucket")).expect("valid")));
-    assert!(free(over(GENERATED, &all("requests_per_unit: 3")).expect("valid")));
-    assert!(!free(
-        over(GENERATED, &all("unlimited: false, requests_per_unit: 3, unit: day")).expect("valid")
-    ));
+    for (keys, is_free) in [
+        ("algorithm: token_bucket", true),
+        ("requests_per_unit: 3", true),
+        ("unlimited: false, requests_per_unit: 3, unit: day", false),
+    ] {
+        let loaded = over(GENERATED, &all(keys)).expect("valid");
+        let free = ending_with(&loaded.rules, "free");
+        assert_eq!(free.limit == crate::Limit::Unlimited, is_free, "{keys}");
+    }
     let unlimited = over(GENERATED, &all("unlimited: true")).expect("valid");
     assert!(unlimited.rules.rules().all(|rule| rule.limit == crate::Limit::Unlimited));
 }

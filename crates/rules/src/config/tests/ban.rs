@@ -34,24 +34,20 @@ fn every_key_is_read() {
 #[test]
 fn parameters_out_of_range_are_reported_at_their_key() {
     for (keys, message) in [
-        (
-            "threshold: 301",
-            "threshold: is out of range; expected a threshold from 1 to the seconds of the interval",
-        ),
-        ("interval: 2h", "interval: is out of range; expected an interval of 1 second to 1 hour"),
-        ("duration: 31d", "duration: is out of range; expected a duration of 1 second to 30 days"),
-        (
-            "max_duration: 5m",
-            "max_duration: is out of range; expected a max_duration from the duration to 365 days",
-        ),
-        (
-            "max_duration: 1h, forgive: 0s",
-            "forgive: is out of range; expected 1 second to 365 days to forgive a ban",
-        ),
-        (
-            "list_after: 0",
-            "list_after: is out of range; expected 1 to 31 bans, with those that are shorter than max_duration",
-        ),
+        ("threshold: 301", "a threshold from 1 to the seconds of the interval"),
+        ("interval: 2h", "an interval of 1 second to 1 hour"),
+        ("duration: 31d", "a duration of 1 second to 30 days"),
+        ("max_duration: 5m", "a max_duration from the duration to 365 days"),
+        ("max_duration: 1h, forgive: 0s", "1 second to 365 days to forgive a ban"),
+        ("list_after: 0", "1 to 31 bans, with those that are shorter than max_duration"),
+    ] {
+        let key = keys.rsplit(", ").next().and_then(|last| last.split(':').next()).expect("a key");
+        assert_eq!(
+            errors(&with("", &format!("ban: {{{keys}}}"))),
+            format!("a.yaml:5: descriptors[0].rate_limit.ban.{key}: is out of range; expected {message}")
+        );
+    }
+    for (keys, message) in [
         (
             "interval: 10ms",
             "interval: `10ms` is not a duration; expected whole seconds, e.g. 30s, 5m, 1h, 2d, 1w or 1h30m",

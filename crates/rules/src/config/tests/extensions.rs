@@ -17,6 +17,11 @@ fn limit_of(limit: &str) -> (Quota, Policy) {
     limit_with("", limit)
 }
 
+fn bucket(quota: Quota, burst: u32) -> Policy {
+    let parameters = Parameters { burst: Some(burst), ..Parameters::default() };
+    Policy::new(Algorithm::TokenBucket, quota, &parameters).unwrap()
+}
+
 fn limit_errors(limit: &str) -> String {
     errors(&with("", limit))
 }
@@ -24,38 +29,33 @@ fn limit_errors(limit: &str) -> String {
 #[test]
 fn windows_of_any_length() {
     for (limit, window) in [
-        ("window: 30s, requests_per_unit: 5", Window::new(Unit::Second, 30)),
-        ("window: 5m, requests_per_unit: 5", Window::new(Unit::Minute, 5)),
-        ("window: 1h30m, requests_per_unit: 5", Window::new(Unit::Minute, 90)),
-        ("unit: minute, unit_multiplier: 15, requests_per_unit: 5", Window::new(Unit::Minute, 15)),
+        ("window: 30s", Window::new(Unit::Second, 30)),
+        ("window: 5m", Window::new(Unit::Minute, 5)),
+        ("window: 1h30m", Window::new(Unit::Minute, 90)),
+        ("unit: minute, unit_multiplier: 15", Window::new(Unit::Minute, 15)),
     ] {
-        assert_eq!(limit_of(limit).0.window, window.unwrap(), "{limit}");
+        let (quota, _) = limit_of(&format!("{limit}, requests_per_unit: 5"));
+        assert_eq!(quota.window, window.unwrap(), "{limit}");
     }
     for (limit, says) in [
-        (
-            "window: 500ms, requests_per_unit: 5",
-            "rate_limit.window: `500ms` is not a window; expected whole seconds",
-        ),
-        ("window: 30, requests_per_unit: 5", "`30` is not a window"),
-        ("window: 0s, requests_per_unit: 5", "1 second to 730 days"),
-        ("window: 731d, requests_per_unit: 5", "1 second to 730 days"),
-        ("window: 30s, unit: day, requests_per_unit: 5", "window: contradicts `unit`"),
-        ("window: 30s, unit_multiplier: 2, requests_per_unit: 5", "window: contradicts `unit`"),
-        ("unit_multiplier: 2, requests_per_unit: 5", "unit_multiplier: has no `unit`"),
-        ("unit: day, unit_multiplier: 0, requests_per_unit: 5", "unit_multiplier: 0 × day is not a window"),
-        ("unit: year, unit_multiplier: 3, requests_per_unit: 5", "3 × year is not a window"),
+        ("window: 500ms", "rate_limit.window: `500ms` is not a window; expected whole seconds"),
+        ("window: 30", "`30` is not a window"),
+        ("window: 0s", "1 second to 730 days"),
+        ("window: 731d", "1 second to 730 days"),
+        ("window: 30s, unit: day", "window: contradicts `unit`"),
+        ("window: 30s, unit_multiplier: 2", "window: contradicts `unit`"),
+        ("unit_multiplier: 2", "unit_multiplier: has no `unit`"),
+        ("unit: day, unit_multiplier: 0", "unit_multiplier: 0 × day is not a window"),
+        ("unit: year, unit_multiplier: 3", "3 × year is not a window"),
     ] {
-        assert_says(&limit_errors(limit), &[says]);
+        assert_says(&limit_errors(&format!("{limit}, requests_per_unit: 5")), &[says]);
     }
 }
 
 #[test]
 fn algorithms_and_their_parameters() {
     let (quota, policy) = limit_of("unit: second, requests_per_unit: 5, algorithm: token_bucket, burst: 20");
-    assert_eq!(
-        Policy::new(Algorithm::TokenBucket, quota, &Parameters { burst: Some(20), ..Parameters::default() }),
-        Ok(policy)
-    );
+    assert_eq!(policy, bucket(quota, 20));
     for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| *algorithm != Algorithm::Concurrency) {
         let name = algorithm.name();
         let (quota, policy) = limit_of(&format!("unit: second, requests_per_unit: 5, algorithm: {name}"));
@@ -84,18 +84,9 @@ fn algorithms_and_their_parameters() {
 
 #[test]
 fn an_unlimited_rule_takes_nothing_else() {
-    for key in [
-        "window: 30s",
-        "unit_multiplier: 2",
-        "algorithm: token_bucket",
-        "burst: 2",
-        "min_interval: 50ms",
-        "lease_ttl: 60s",
-        "sync: leased",
-        "sync: strict",
-        "on_store_error: deny",
-        "retry_after_spread: 10s",
-    ] {
+    let keys = "window: 30s, unit_multiplier: 2, algorithm: token_bucket, burst: 2, min_interval: 50ms, \
+                lease_ttl: 60s, sync: leased, sync: strict, on_store_error: deny, retry_after_spread: 10s";
+    for key in keys.split(", ") {
         let text = limit_errors(&format!("unlimited: true, {key}"));
         assert_says(&text, &["contradicts `unlimited: true`"]);
     }
@@ -164,19 +155,17 @@ fn a_spread_out_of_range_or_of_a_concurrency_limit_is_an_error() {
 
 #[test]
 fn our_keys_in_the_wrong_place_are_errors() {
-    assert_says(
-        &errors(&domain("  - key: k\n    burst: 5\n")),
-        &["burst: does not belong to a descriptor; it belongs to"],
-    );
-    assert_says(
-        &limit_errors("regex: a"),
-        &["regex: does not belong to `rate_limit`; it belongs to a descriptor"],
-    );
-    assert_says(
-        &errors("domain: d\ndefaults: {unlimited: true}\n"),
-        &["defaults.unlimited: does not belong to"],
-    );
-    assert_says(&errors("domain: d\ndefaults: {name: x}\n"), &["defaults.name: does not belong to"]);
+    for (root, says) in [
+        ("descriptors: [{key: k, burst: 5}]", "burst: does not belong to a descriptor; it belongs to"),
+        (
+            "descriptors: [{key: k, rate_limit: {regex: a}}]",
+            "regex: does not belong to `rate_limit`; it belongs to a descriptor",
+        ),
+        ("defaults: {unlimited: true}", "defaults.unlimited: does not belong to"),
+        ("defaults: {name: x}", "defaults.name: does not belong to"),
+    ] {
+        assert_says(&errors(&format!("domain: d\n{root}\n")), &[says]);
+    }
 }
 
 #[test]
@@ -185,25 +174,12 @@ fn defaults_fill_in_what_a_limit_leaves_out() {
         "unit: minute, unit_multiplier: 5, requests_per_unit: 9, algorithm: token_bucket, burst: 11";
     let window = Window::new(Unit::Minute, 5).unwrap();
     let quota = Quota { limit: 9, window };
-    assert_eq!(
-        limit_with(five_minutes, ""),
-        (
-            quota,
-            Policy::new(
-                Algorithm::TokenBucket,
-                quota,
-                &Parameters { burst: Some(11), ..Parameters::default() }
-            )
-            .unwrap()
-        )
-    );
+    assert_eq!(limit_with(five_minutes, ""), (quota, bucket(quota, 11)));
     // Unit, multiplier and window are one statement.
-    assert_eq!(limit_with(five_minutes, "unit: hour").0.window, Window::of(Unit::Hour));
-    assert_eq!(limit_with(five_minutes, "window: 7s").0.window, Window::new(Unit::Second, 7).unwrap());
-    assert_eq!(
-        limit_with(five_minutes, "unit_multiplier: 2").0.window,
-        Window::new(Unit::Minute, 2).unwrap()
-    );
+    let window = |limit| Ok(limit_with(five_minutes, limit).0.window);
+    assert_eq!(window("unit: hour"), Ok(Window::of(Unit::Hour)));
+    assert_eq!(window("window: 7s"), Window::new(Unit::Second, 7));
+    assert_eq!(window("unit_multiplier: 2"), Window::new(Unit::Minute, 2));
     // A burst is for those that have one.
     assert_eq!(limit_with(five_minutes, "algorithm: fixed_window").1.algorithm(), Algorithm::FixedWindow);
     assert_eq!(limit_with("window: 7s", "requests_per_unit: 1").0.window.seconds(), 7);
@@ -233,11 +209,8 @@ fn the_default_algorithm_is_the_domains_too() {
         ("a.yaml", "domain: d\ndefaults: {algorithm: token_bucket}\n"),
         ("b.yaml", "domain: d\ndefaults: {algorithm: fixed_window}\n"),
     ];
-    let loaded = load_all(&files, options).unwrap();
-    assert_says(
-        &loaded.warnings.to_string(),
-        &["b.yaml:2: warning: defaults.algorithm: differs", "a.yaml:2"],
-    );
+    let warnings = load_all(&files, options).unwrap().warnings.to_string();
+    assert_says(&warnings, &["b.yaml:2: warning: defaults.algorithm: differs", "a.yaml:2"]);
 }
 
 #[test]

@@ -51,15 +51,10 @@ fn keys_that_are_no_texts_are_rejected() {
 fn unknown_keys_are_rejected_with_a_guess_at_what_was_meant() {
     let yaml = domain("  - key: a\n    ratelimit:\n      unit: day\n");
     assert_eq!(errors(&yaml), "a.yaml:4: descriptors[0].ratelimit: unknown key; did you mean `rate_limit`?");
-    let yaml = domain("  - key: a\n    rate_limit: {unit: day, requestsperunit: 5, requests_per_unit: 5}\n");
-    assert_says(
-        &errors(&yaml),
-        &["rate_limit.requestsperunit: unknown key; did you mean `requests_per_unit`?"],
-    );
-    assert_says(
-        &errors("domain: d\nx-templates: 1\n"),
-        &["x-templates: unknown key; expected one of domain"],
-    );
+    let text = errors(&with("", "unit: day, requestsperunit: 5, requests_per_unit: 5"));
+    assert_says(&text, &["rate_limit.requestsperunit: unknown key; did you mean `requests_per_unit`?"]);
+    let text = errors("domain: d\nx-templates: 1\n");
+    assert_says(&text, &["x-templates: unknown key; expected one of domain"]);
     // Unknown keys are also reported in ignored sections.
     assert_says(&errors("domain: d\nreplaces: [{foo: 1}]\n"), &["a.yaml:2: replaces[0].foo: unknown key"]);
 }
@@ -141,24 +136,19 @@ fn descriptors_of_a_level_read_differently() {
 }
 
 #[test]
-fn a_limit_needs_a_unit() {
-    let limit = |limit: &str| errors(&domain(&format!("  - key: a\n    rate_limit: {limit}\n")));
-    assert_says(&limit("{requests_per_unit: 5}"), &["a.yaml:4: descriptors[0].rate_limit: has no `unit`"]);
-    assert_says(&limit("{}"), &["has no `unit`"]);
-    assert_says(
-        &limit("{unit: foo, requests_per_unit: 5}"),
-        &["rate_limit.unit: `foo` is not a unit; expected one of"],
-    );
-    assert_says(&limit("{unit: minutes, requests_per_unit: 5}"), &["did you mean `minute`?"]);
-    assert_says(&limit("{unit: unknown, requests_per_unit: 5}"), &["`unknown` is not a unit"]);
-    assert_says(&limit("{unit: '', requests_per_unit: 5}"), &["`` is not a unit"]);
-    assert_says(&limit("{unlimited: false}"), &["has no `unit`"]);
-}
-
-#[test]
-fn an_unlimited_rule_has_no_unit() {
-    let text = errors(&domain("  - key: a\n    rate_limit: {unlimited: true, unit: second}\n"));
-    assert_says(&text, &["rate_limit.unit: contradicts `unlimited: true`"]);
+fn a_limit_needs_a_unit_unless_it_is_unlimited() {
+    for (limit, says) in [
+        ("requests_per_unit: 5", "a.yaml:4: descriptors[0].rate_limit: has no `unit`"),
+        ("", "has no `unit`"),
+        ("unit: foo, requests_per_unit: 5", "rate_limit.unit: `foo` is not a unit; expected one of"),
+        ("unit: minutes, requests_per_unit: 5", "did you mean `minute`?"),
+        ("unit: unknown, requests_per_unit: 5", "`unknown` is not a unit"),
+        ("unit: '', requests_per_unit: 5", "`` is not a unit"),
+        ("unlimited: false", "has no `unit`"),
+        ("unlimited: true, unit: second", "rate_limit.unit: contradicts `unlimited: true`"),
+    ] {
+        assert_says(&errors(&domain(&format!("  - key: a\n    rate_limit: {{{limit}}}\n"))), &[says]);
+    }
 }
 
 #[test]
@@ -207,21 +197,7 @@ fn ten_mistakes_in_one_directory_are_reported_at_once() {
     ];
     let text = load_all(&files, Options::default()).unwrap_err().to_string();
     let positions: Vec<_> = text.lines().map(|line| line.split(": ").next().unwrap()).collect();
-    assert_eq!(
-        positions,
-        [
-            "a.yaml:4",
-            "a.yaml:5",
-            "a.yaml:7",
-            "b.yaml:5",
-            "b.yaml:6",
-            "b.yaml:7",
-            "c.yaml:1",
-            "c.yaml:4",
-            "d.yaml:2",
-            "sub/e.yaml:1",
-            "sub/e.yaml:4"
-        ],
-        "{text}"
-    );
+    let expected = "a.yaml:4 a.yaml:5 a.yaml:7 b.yaml:5 b.yaml:6 b.yaml:7 c.yaml:1 c.yaml:4 d.yaml:2 \
+                    sub/e.yaml:1 sub/e.yaml:4";
+    assert_eq!(positions.join(" "), expected, "{text}");
 }

@@ -41,10 +41,10 @@ fn a_burst_as_large_as_the_limit_follows_it() {
 #[test]
 fn the_keys_of_a_window_replace_it_together_and_parameters_stay_with_their_algorithm() {
     let window = "unit: minute, unit_multiplier: 5, requests_per_unit: 10";
-    let changed = overridden(window, r#"{"unit": "hour"}"#).expect("valid");
-    assert_eq!(quota(&changed).1, Unit::Hour.seconds());
-    let changed = overridden(window, r#"{"unit_multiplier": 2}"#).expect("valid");
-    assert_eq!(quota(&changed).1, 120);
+    for (with, seconds) in [(r#"{"unit": "hour"}"#, Unit::Hour.seconds()), (r#"{"unit_multiplier": 2}"#, 120)]
+    {
+        assert_eq!(quota(&overridden(window, with).expect("valid")).1, seconds);
+    }
     let bucket = "unit: minute, requests_per_unit: 10, algorithm: token_bucket, burst: 5";
     let changed = overridden(bucket, r#"{"algorithm": "sliding_window"}"#).expect("valid");
     assert_eq!(quota(&changed), (10, 60, Algorithm::SlidingWindow, None));
@@ -109,24 +109,12 @@ fn what_an_override_cannot_change_is_refused_with_the_reason() {
         (fixed, r#"{"burst": 5}"#, "is not a key of fixed_window"),
         (fixed, r#"{"algorithm": "concurrency"}"#, "permits"),
         (fixed, r#"{"ban": {}}"#, "without `ban`"),
-        (
-            "unit: minute, requests_per_unit: 5, notify: [80%]",
-            r#"{"algorithm": "token_bucket"}"#,
-            "has no thresholds",
-        ),
+        (&*format!("{fixed}, notify: [80%]"), r#"{"algorithm": "token_bucket"}"#, "has no thresholds"),
         (fixed, "[1]", "mapping"),
         (fixed, "{", "invalid YAML"),
         ("algorithm: concurrency, requests_per_unit: 5", r#"{"unlimited": true}"#, "permits"),
-        (
-            "algorithm: sliding_window, unit: minute, requests_per_unit: 5",
-            r#"{"unit": "hour"}"#,
-            "sliding window of 60",
-        ),
-        (
-            "unit: minute, requests_per_unit: 5, ban: {}",
-            r#"{"algorithm": "sliding_window_log"}"#,
-            "has no bans",
-        ),
+        (&format!("{fixed}, algorithm: sliding_window"), r#"{"unit": "hour"}"#, "sliding window of 60"),
+        (&format!("{fixed}, ban: {{}}"), r#"{"algorithm": "sliding_window_log"}"#, "has no bans"),
     ] {
         let error = overridden(limit, with).expect_err(with);
         assert!(error.contains(reason), "{with}: {error}");

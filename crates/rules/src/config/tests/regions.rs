@@ -28,15 +28,11 @@ fn a_region_table_is_read_in_the_order_of_names() {
 }
 
 #[test]
-fn a_region_may_write_the_rules_of_all() {
-    let table = table(&format!("rules: us-east\n{TABLE}")).unwrap();
-    assert_eq!((table.writing(), table.primary()), (Some("us-east"), None));
-}
-
-#[test]
-fn a_region_that_is_not_lost_may_be_the_primary_one() {
-    let table = table(&format!("primary: us-east\n{TABLE}")).unwrap();
-    assert_eq!((table.writing(), table.primary()), (None, Some("us-east")));
+fn a_region_that_is_not_lost_may_write_the_rules_of_all_or_be_the_primary_one() {
+    for (key, writing, primary) in [("rules", Some("us-east"), None), ("primary", None, Some("us-east"))] {
+        let table = table(&format!("{key}: us-east\n{TABLE}")).unwrap();
+        assert_eq!((table.writing(), table.primary()), (writing, primary));
+    }
 }
 
 #[test]
@@ -101,15 +97,17 @@ fn with_table(limit: &str, regions: TableSize) -> Result<Loaded, LoadError> {
 
 #[test]
 fn a_limit_is_regional_unless_it_or_the_defaults_state_another_scope() {
-    let scope = |defaults: &str, own: &str| {
-        rule_of(&with(defaults, &format!("unit: day, requests_per_unit: 1{own}"))).scope
-    };
-    assert_eq!(scope("", ""), Scope::Regional);
-    assert_eq!(scope("", ", scope: global"), Scope::Global);
-    assert_eq!(scope("scope: global", ""), Scope::Global);
-    assert_eq!(scope("scope: global", ", scope: regional"), Scope::Regional);
-    assert_eq!(scope("", ", scope: primary"), Scope::Primary);
-    assert_eq!(scope("scope: primary", ""), Scope::Primary);
+    for (defaults, own, scope) in [
+        ("", "", Scope::Regional),
+        ("", "scope: global", Scope::Global),
+        ("scope: global", "", Scope::Global),
+        ("scope: global", "scope: regional", Scope::Regional),
+        ("", "scope: primary", Scope::Primary),
+        ("scope: primary", "", Scope::Primary),
+    ] {
+        let rule = rule_of(&with(defaults, &format!("unit: day, requests_per_unit: 1, {own}")));
+        assert_eq!(rule.scope, scope, "{defaults}; {own}");
+    }
 }
 
 #[test]

@@ -35,11 +35,6 @@ fn terms_are_stated_or_the_usual_ones() {
 }
 
 #[test]
-fn a_limit_of_tokens_with_reservations_needs_no_overdraft() {
-    clean(&with("name: llm-tokens, reserve: {}"));
-}
-
-#[test]
 fn an_inheriting_limit_takes_the_terms_of_its_algorithm() {
     let nested = |own: &str| {
         format!(
@@ -58,35 +53,30 @@ fn an_inheriting_limit_takes_the_terms_of_its_algorithm() {
 #[test]
 fn wrong_terms_are_rejected() {
     for (limit, problem) in [
-        ("reserve: {ttl: 1s}", "reserve.ttl: `1s` is out of range; expected 2 seconds to 7 days"),
-        ("reserve: {ttl: 8d}", "reserve.ttl: `8d` is out of range"),
-        ("reserve: {ttl: soon}", "reserve.ttl: `soon` is not a duration"),
+        ("{ttl: 1s}", "reserve.ttl: `1s` is out of range; expected 2 seconds to 7 days"),
+        ("{ttl: 8d}", "reserve.ttl: `8d` is out of range"),
+        ("{ttl: soon}", "reserve.ttl: `soon` is not a duration"),
+        ("{unsettled: keep}", "reserve.unsettled: `keep` is not an effect; expected `charge` or `release`"),
+        ("{cap: 0}", "reserve.cap: is out of range; expected a share of the limit from 0.01% to 100%"),
+        ("{lease: 1}", "reserve.lease: "),
         (
-            "reserve: {unsettled: keep}",
-            "reserve.unsettled: `keep` is not an effect; expected `charge` or `release`",
-        ),
-        (
-            "reserve: {cap: 0}",
-            "reserve.cap: is out of range; expected a share of the limit from 0.01% to 100%",
-        ),
-        ("reserve: {lease: 1}", "reserve.lease: "),
-        (
-            "algorithm: token_bucket, reserve: {}",
+            "{}, algorithm: token_bucket",
             "reserve: is not a key of token_bucket; expected `algorithm: fixed_window`",
         ),
-        ("overdraft: true, reserve: {}", "reserve: contradicts `overdraft: true`"),
-        ("carry: {unused: 20%}, reserve: {}", "reserve: contradicts `carry` of unused hits"),
-        ("reserve: {}, ban: {threshold: 5}", "ban: contradicts `reserve`"),
-        ("reserve: {}, timezone: Europe/Berlin", "reserve: cannot be combined with windows of a calendar"),
-        ("reserve: {}, scope: global", "reserve: contradicts `scope: global`"),
-        ("reserve: {}, scope: primary", "reserve: contradicts `scope: primary`"),
-        ("reserve: {}, sync: leased", "sync: a limit with `reserve` cannot be leased; expected `strict`"),
+        ("{}, overdraft: true", "reserve: contradicts `overdraft: true`"),
+        ("{}, carry: {unused: 20%}", "reserve: contradicts `carry` of unused hits"),
+        ("{}, ban: {threshold: 5}", "ban: contradicts `reserve`"),
+        ("{}, timezone: Europe/Berlin", "reserve: cannot be combined with windows of a calendar"),
+        ("{}, scope: global", "reserve: contradicts `scope: global`"),
+        ("{}, scope: primary", "reserve: contradicts `scope: primary`"),
+        ("{}, sync: leased", "sync: a limit with `reserve` cannot be leased; expected `strict`"),
         (
-            "reserve: {}, candidate: {unit: day, requests_per_unit: 5}",
+            "{}, candidate: {unit: day, requests_per_unit: 5}",
             "candidate: cannot be compared: hits are reserved",
         ),
     ] {
-        assert_says(&errors(&with(limit)), &["a.yaml:5: ", "descriptors[0].rate_limit.", problem]);
+        let text = errors(&with(&format!("reserve: {limit}")));
+        assert_says(&text, &["a.yaml:5: ", "descriptors[0].rate_limit.", problem]);
     }
 }
 
@@ -131,7 +121,8 @@ fn defaults_and_overrides_contradict_reservations_too() {
 }
 
 #[test]
-fn the_limit_of_an_outage_is_as_large_as_that_of_other_windows() {
+fn a_limit_with_reservations_may_count_tokens_and_be_as_large_in_an_outage_as_others() {
+    clean(&with("name: llm-tokens, reserve: {}"));
     let limit = "unit: day, requests_per_unit: 50000000, degraded_limit: 20000000, reserve: {}";
     clean(&super::with("", limit));
 }

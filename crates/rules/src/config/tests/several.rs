@@ -65,47 +65,31 @@ fn two_limits_with_one_counter_are_an_error_with_the_line_of_both() {
 #[test]
 fn keys_that_several_limits_cannot_have_are_errors() {
     for (descriptor, limit, says) in [
-        (
-            "",
-            "unit: day, requests_per_unit: 1, sync: leased",
-            "rate_limits[1].sync: cannot be leased: several",
-        ),
-        ("", "unit: day, requests_per_unit: 1, sync: auto", "expected `sync: strict`"),
-        ("", "unlimited: true", "rate_limits[1].unlimited: has no effect beside other limits"),
-        (
-            "",
-            "inherit: true, unit: day, requests_per_unit: 1",
-            "rate_limits[1].inherit: is not a key of `rate_limits`",
-        ),
-        (
-            "",
-            "unit: day, requests_per_unit: 1, candidate: {unit: day, requests_per_unit: 2}",
-            "rate_limits[1].candidate: is not a key of `rate_limits`",
-        ),
-        ("", "algorithm: concurrency, requests_per_unit: 3", "`concurrency` cannot be one of several limits"),
-        (
-            "",
-            "unit: day, requests_per_unit: 3, scope: primary",
-            "scope: cannot be `primary` for one of several limits",
-        ),
-        ("", "unit: fortnight, requests_per_unit: 1", "is not a unit"),
-        ("quota_mode: true", "unit: day, requests_per_unit: 1", "contradicts `quota_mode: true`"),
-        (
-            "rate_limit: {unit: day, requests_per_unit: 1}",
-            "unit: day, requests_per_unit: 1",
-            "contradicts `rate_limit`",
-        ),
-        ("load_shedding: {target: 0.8}", "unit: day, requests_per_unit: 1", "contradicts `rate_limits`"),
+        ("", "unit: day, sync: leased", "rate_limits[1].sync: cannot be leased: several"),
+        ("", "unit: day, sync: auto", "expected `sync: strict`"),
+        ("", "unit: day, inherit: true", "rate_limits[1].inherit: is not a key of `rate_limits`"),
+        ("", "unit: day, candidate: {unit: day}", "rate_limits[1].candidate: is not a key of `rate_limits`"),
+        ("", "algorithm: concurrency", "`concurrency` cannot be one of several limits"),
+        ("", "unit: day, scope: primary", "scope: cannot be `primary` for one of several limits"),
+        ("", "unit: fortnight", "is not a unit"),
+        ("quota_mode: true", "unit: day", "contradicts `quota_mode: true`"),
+        ("rate_limit: {unit: day, requests_per_unit: 1}", "unit: day", "contradicts `rate_limit`"),
+        ("load_shedding: {target: 0.8}", "unit: day", "contradicts `rate_limits`"),
     ] {
-        assert_says(&errors(&with(descriptor, &[SECOND, limit])), &[says]);
+        let limit = format!("requests_per_unit: 1, {limit}");
+        assert_says(&errors(&with(descriptor, &[SECOND, &limit])), &[says]);
     }
-    assert_says(&errors(&domain("  - {key: k, rate_limits: []}\n")), &["is empty"]);
-    assert_says(&errors(&domain("  - {key: k, rate_limits: {unit: day}}\n")), &["expected a list"]);
-    assert_says(&errors(&domain("  - {key: k, rate_limits: [null]}\n")), &["expected a mapping"]);
-    let many: Vec<String> =
-        (1..10).map(|window| format!("window: {window}s, requests_per_unit: 1")).collect();
-    let many: Vec<&str> = many.iter().map(|limit| &**limit).collect();
-    assert_says(&errors(&with("", &many)), &["has 9 limits; expected at most 8"]);
+    let unlimited = errors(&with("", &[SECOND, "unlimited: true"]));
+    assert_says(&unlimited, &["rate_limits[1].unlimited: has no effect beside other limits"]);
+    let many = "{unit: day, requests_per_unit: 1}, ".repeat(9);
+    for (limits, says) in [
+        ("[]", "is empty"),
+        ("{unit: day}", "expected a list"),
+        ("[null]", "expected a mapping"),
+        (&*format!("[{many}]"), "has 9 limits; expected at most 8"),
+    ] {
+        assert_says(&errors(&domain(&format!("  - {{key: k, rate_limits: {limits}}}\n"))), &[says]);
+    }
 }
 
 #[test]

@@ -46,19 +46,16 @@ fn flags_above_limits_that_have_them_too() {
 }
 
 #[test]
-fn a_limit_without_a_number_denies_everything() {
-    let text = warnings(&domain("  - key: a\n    rate_limit: {unit: day}\n"));
-    assert_says(
-        &text,
-        &["descriptors[0].rate_limit: has no `requests_per_unit`, so all requests are denied"],
-    );
-}
-
-#[test]
-fn replaced_names_that_no_limit_has() {
-    let limit = "{unit: day, requests_per_unit: 1, replaces: [{name: x}]}";
-    let text = warnings(&domain(&format!("  - key: a\n    rate_limit: {limit}\n")));
-    assert_says(&text, &["replaces[0].name: no limit of the domain `d` has the name `x`"]);
+fn a_limit_without_a_number_and_replaced_names_that_no_limit_has() {
+    for (keys, says) in [
+        ("", "descriptors[0].rate_limit: has no `requests_per_unit`, so all requests are denied"),
+        (
+            "requests_per_unit: 1, replaces: [{name: x}]",
+            "replaces[0].name: no limit of the domain `d` has the name `x`",
+        ),
+    ] {
+        assert_says(&warnings(&with("", &format!("unit: day, {keys}"))), &[says]);
+    }
 }
 
 #[test]
@@ -128,39 +125,35 @@ fn texts_that_never_match_as_meant() {
         "a.yaml:4: warning: descriptors[0].value: is a range of addresses, but is compared as text; expected \
          `cidr`"
     );
-    assert_says(
-        &at("value: ^/api/.*$"),
-        &["descriptors[0].value: is a regular expression", "expected `regex`"],
-    );
-    assert_says(&at("value: '{{ .Values.path }}'"), &["a.yaml:4", "is an unexpanded template"]);
-    assert_says(&at("value: 'GET '"), &["descriptors[0].value: has leading or trailing whitespace"]);
-    assert_says(&at("value: |\n      GET"), &["descriptors[0].value: has leading or trailing whitespace"]);
-    assert_says(&at("regex: |\n      ^GET$"), &["descriptors[0].regex: has a line break at an end"]);
-    let text = warnings(&domain(&format!("  - key: 'k '\n    {LIMIT}\n  - key: ${{KEY}}\n    {LIMIT}\n")));
-    assert_says(
-        &text,
-        &[
+    for (line, says) in [
+        ("value: ^/api/.*$", ["descriptors[0].value: is a regular expression", "expected `regex`"]),
+        ("value: '{{ .Values.path }}'", ["a.yaml:4", "is an unexpanded template"]),
+        ("value: 'GET '", ["descriptors[0].value: ", "value: has leading or trailing whitespace"]),
+        ("value: |\n      GET", ["descriptors[0].value: ", "value: has leading or trailing whitespace"]),
+        ("regex: |\n      ^GET$", ["descriptors[0].regex: ", "regex: has a line break at an end"]),
+    ] {
+        assert_says(&at(line), &says);
+    }
+    for (yaml, says) in [
+        (
+            domain(&format!("  - key: 'k '\n    {LIMIT}\n")),
             "a.yaml:3: warning: descriptors[0].key: has leading or trailing whitespace",
-            "descriptors[1].key: is an unexpanded template",
-        ],
-    );
-    assert_says(
-        &warnings("domain: 'd '\n"),
-        &["a.yaml:1: warning: domain: has leading or trailing whitespace"],
-    );
-    assert_says(&warnings("domain: '{{ .Release.Name }}'\n"), &["domain: is an unexpanded template"]);
+        ),
+        (domain(&format!("  - key: ${{KEY}}\n    {LIMIT}\n")), "[0].key: is an unexpanded template"),
+        ("domain: 'd '\n".to_owned(), "a.yaml:1: warning: domain: has leading or trailing whitespace"),
+        ("domain: '{{ .Release.Name }}'\n".to_owned(), "domain: is an unexpanded template"),
+    ] {
+        assert_says(&warnings(&yaml), &[says]);
+    }
     clean(&domain(&format!("  - key: masked_remote_address\n    value: 10.0.0.0/8\n    {LIMIT}\n")));
 }
 
 #[test]
 fn descriptors_beyond_the_bounds_of_requests() {
     let bounds = RequestBounds { max_descriptors: 2, max_entries: 2, ..RequestBounds::default() };
-    let report = |strict, yaml: &str| match load_all(
-        &[("a.yaml", yaml)],
-        Options { bounds, strict, ..Options::default() },
-    ) {
-        Ok(loaded) => loaded.warnings.to_string(),
-        Err(error) => error.to_string(),
+    let report = |strict, yaml: &str| {
+        let loaded = load_all(&[("a.yaml", yaml)], Options { bounds, strict, ..Options::default() });
+        loaded.map_or_else(|error| error.to_string(), |loaded| loaded.warnings.to_string())
     };
     let deep = "  - key: a\n    descriptors:\n    - key: b\n      descriptors:\n      - key: c\n        ";
     assert_eq!(

@@ -57,29 +57,17 @@ fn defaults_lease_the_limits_that_can_be_leased() {
 }
 
 #[test]
-fn a_limit_that_can_not_be_leased_and_says_so_is_rejected() {
+fn a_limit_that_can_not_be_leased_is_rejected_with_leased_and_warned_of_with_auto() {
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::Concurrency] {
-        assert_eq!(
-            errors(&with("", &format!("{}, sync: leased", limit(algorithm)))),
-            format!(
-                "a.yaml:5: descriptors[0].rate_limit.sync: {} cannot be leased; expected `strict`",
-                algorithm.name()
-            )
-        );
-    }
-}
-
-#[test]
-fn a_limit_that_can_not_be_leased_is_strict_with_auto_and_check_reports_it() {
-    for algorithm in [Algorithm::SlidingWindowLog, Algorithm::Concurrency] {
+        let name = algorithm.name();
+        let text = errors(&with("", &format!("{}, sync: leased", limit(algorithm))));
+        let expected = format!("rate_limit.sync: {name} cannot be leased; expected `strict`");
+        assert_eq!(text, format!("a.yaml:5: descriptors[0].{expected}"));
         let text = with("", &format!("{}, sync: auto", limit(algorithm)));
+        let expected = format!("{name} cannot be leased, so each request is a call to the store");
         assert_eq!(
             warnings(&text),
-            format!(
-                "a.yaml:5: warning: descriptors[0].rate_limit.sync: works as `strict`: {} cannot be leased, so each \
-                 request is a call to the store",
-                algorithm.name()
-            )
+            format!("a.yaml:5: warning: descriptors[0].rate_limit.sync: works as `strict`: {expected}")
         );
         assert_eq!(rule(&loads(&text), &[("k", "x")]).unwrap().sync, SyncMode::Strict);
     }

@@ -40,6 +40,13 @@ fn watch(directory: &Path) -> (Watcher, Reports) {
     (watcher.unwrap(), received)
 }
 
+/// A directory with one good file, which is watched.
+fn watched() -> (TempDir, Watcher, Reports) {
+    let directory = directory(&[("a.yaml", GOOD)]);
+    let (watcher, reports) = watch(directory.path());
+    (directory, watcher, reports)
+}
+
 #[track_caller]
 fn next(reports: &Reports) -> Result<Vec<String>, String> {
     reports.recv_timeout(TIMEOUT).expect("a report in time")
@@ -54,8 +61,8 @@ fn expect(reports: &Reports, content: &str) {
 
 /// Renames a new file of this content over `a.yaml`.
 fn replace(directory: &Path, content: &str) {
-    write(directory, ".new", content);
-    fs::rename(directory.join(".new"), directory.join("a.yaml")).unwrap();
+    write(directory, ".a.yaml.swp", content);
+    fs::rename(directory.join(".a.yaml.swp"), directory.join("a.yaml")).unwrap();
 }
 
 #[track_caller]
@@ -81,8 +88,7 @@ fn the_first_version_is_reported_unless_it_was_seen() {
 
 #[test]
 fn a_file_that_is_written_in_place() {
-    let directory = directory(&[("a.yaml", GOOD)]);
-    let (_watcher, reports) = watch(directory.path());
+    let (directory, _watcher, reports) = watched();
     write(directory.path(), "a.yaml", BETTER);
     expect(&reports, BETTER);
     // Equal content is not reported again.
@@ -92,19 +98,16 @@ fn a_file_that_is_written_in_place() {
 
 #[test]
 fn an_editor_that_renames_a_new_file_over_the_old_one() {
-    let directory = directory(&[("a.yaml", GOOD)]);
-    let (_watcher, reports) = watch(directory.path());
+    let (directory, _watcher, reports) = watched();
     for content in [BETTER, GOOD] {
-        write(directory.path(), ".a.yaml.swp", content);
-        fs::rename(directory.path().join(".a.yaml.swp"), directory.path().join("a.yaml")).unwrap();
+        replace(directory.path(), content);
         expect(&reports, content);
     }
 }
 
 #[test]
 fn a_bad_version_is_reported_once_and_a_good_one_follows() {
-    let directory = directory(&[("a.yaml", GOOD)]);
-    let (_watcher, reports) = watch(directory.path());
+    let (directory, _watcher, reports) = watched();
     replace(directory.path(), BAD);
     assert!(next(&reports).is_err());
     replace(directory.path(), BAD);
@@ -116,8 +119,7 @@ fn a_bad_version_is_reported_once_and_a_good_one_follows() {
 #[test]
 fn a_half_written_file_is_reported_once_its_writer_has_closed_it() {
     use std::io::Write as _;
-    let directory = directory(&[("a.yaml", GOOD)]);
-    let (_watcher, reports) = watch(directory.path());
+    let (directory, _watcher, reports) = watched();
     let mut file = fs::File::create(directory.path().join("a.yaml")).unwrap();
     file.write_all(b"domain: bet").unwrap();
     expect_silence(&reports);
@@ -206,8 +208,7 @@ fn a_file_that_is_a_link_to_another_directory() {
 
 #[test]
 fn a_pipe_or_a_bomb_in_place_of_a_file_is_reported_and_the_watching_goes_on() {
-    let directory = directory(&[("a.yaml", GOOD)]);
-    let (_watcher, reports) = watch(directory.path());
+    let (directory, _watcher, reports) = watched();
     let pipe = std::process::Command::new("mkfifo").arg(directory.path().join(".pipe")).status();
     assert!(pipe.expect("mkfifo runs").success());
     fs::rename(directory.path().join(".pipe"), directory.path().join("a.yaml")).unwrap();
@@ -220,8 +221,7 @@ fn a_pipe_or_a_bomb_in_place_of_a_file_is_reported_and_the_watching_goes_on() {
 
 #[test]
 fn dropping_the_watcher_ends_its_thread() {
-    let directory = directory(&[("a.yaml", GOOD)]);
-    let (watcher, reports) = watch(directory.path());
+    let (_directory, watcher, reports) = watched();
     drop(watcher);
     // The thread owned the sender.
     assert!(matches!(reports.recv_timeout(TIMEOUT), Err(std::sync::mpsc::RecvTimeoutError::Disconnected)));

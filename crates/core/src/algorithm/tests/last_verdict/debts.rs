@@ -3,8 +3,7 @@
 use super::*;
 
 /// A counter after an overdraft, and the denial that follows it.
-fn overdrawn(policy: Policy, hits: u64) -> (Counter, Verdict) {
-    let mut whole = Counter { policy, state: CounterState::default() };
+fn overdrawn(mut whole: Counter, hits: u64) -> (Counter, Verdict) {
     whole.charge(0, Hits::Overdraw(hits.try_into().expect("not 0")));
     let denial = whole.charge(0, Hits::ONE);
     (whole, denial)
@@ -13,10 +12,10 @@ fn overdrawn(policy: Policy, hits: u64) -> (Counter, Verdict) {
 #[test]
 fn hits_that_a_window_carries_are_remembered_until_the_end_of_the_next() {
     let parameters = Parameters { overdraft: true, carry: true, unused_percent: 20, ..Parameters::default() };
-    let policy = Policy::new(Algorithm::FixedWindow, quota_of(100, 60), &parameters).expect("valid");
-    let (whole, denial) = overdrawn(policy, 220);
+    let (whole, denial) =
+        overdrawn(Counter::with(Algorithm::FixedWindow, quota_of(100, 60), parameters), 220);
     assert_eq!(denial.retry_after, Duration::from_secs(100));
-    let last = policy.last_verdict(&denial, 0);
+    let last = whole.policy.last_verdict(&denial, 0);
     assert!(!last.is_over(Timestamp::from_micros(START + 99_000_000)));
     assert!(last.is_over(Timestamp::from_micros(START + 100_000_000)));
     assert_eq!(whole.share(&denial, 0, instances(3)).drain(99_000_000), 0);
@@ -25,36 +24,38 @@ fn hits_that_a_window_carries_are_remembered_until_the_end_of_the_next() {
 #[test]
 fn a_debt_lasts_as_long_with_more_instances_than_hits() {
     let parameters = Parameters { overdraft: true, carry: true, max_debt: Some(30), ..Parameters::default() };
-    let policy = Policy::new(Algorithm::FixedWindow, quota_of(3, 60), &parameters).expect("valid");
-    let sliding = Counter::whole(Algorithm::SlidingWindow, quota_of(3, 60)).policy;
-    for (policy, debt) in [(policy, 33), (sliding, 23)] {
-        let (whole, denial) = overdrawn(policy, debt);
+    let fixed = Counter::with(Algorithm::FixedWindow, quota_of(3, 60), parameters);
+    let sliding = Counter::whole(Algorithm::SlidingWindow, quota_of(3, 60));
+    for (counter, debt) in [(fixed, 33), (sliding, 23)] {
+        let (whole, denial) = overdrawn(counter, debt);
         assert!(denial.retry_after > Duration::from_secs(60));
         let mut share = whole.share(&denial, 0, instances(10));
         let retry_at = denial.retry_after.as_micros() as u64;
         let admitted = (share.drain(retry_at - 1), share.drain(retry_at + 1_000_000));
-        assert_eq!(admitted, (0, 1), "{policy:?}");
+        assert_eq!(admitted, (0, 1), "{debt}");
     }
 }
 
 #[test]
 fn the_debt_of_a_limit_override_denies_as_long() {
-    let mut whole = Counter::whole(Algorithm::TokenBucket, quota_of(10, 60));
-    let rule = whole.policy;
-    whole.policy = rule.with_quota(quota_of(100, 3_600));
-    whole.drain(0);
-    whole.policy = rule;
-    let denial = whole.charge(0, Hits::ONE);
-    assert_eq!(denial.retry_after, Duration::from_secs(3_546));
-    let mut share = whole.share(&denial, 0, instances(1));
-    assert_eq!((share.drain(3_545_000_000), share.drain(3_546_000_000)), (0, 1));
+    let rule = Counter::whole(Algorithm::TokenBucket, quota_of(10, 60)).policy;
+    // Also one of 108 s, of which the rule's bucket can owe 60 s.
+    for (hits, seconds) in [(100, 3_546), (3, 54)] {
+        let mut whole = Counter::of(rule.with_quota(quota_of(100, 3_600)));
+        assert!(whole.charge(0, Hits::charge(hits)).admitted);
+        whole.policy = rule;
+        let denial = whole.charge(0, Hits::ONE);
+        assert_eq!(denial.retry_after, Duration::from_secs(seconds));
+        let mut share = whole.share(&denial, 0, instances(1));
+        let admitted = (share.drain((seconds - 1) * 1_000_000), share.drain(seconds * 1_000_000));
+        assert_eq!(admitted, (0, 1), "{hits}");
+    }
 }
 
 #[test]
 fn a_debt_of_a_log_denies_no_longer() {
     let parameters = Parameters { overdraft: true, ..Parameters::default() };
-    let policy = Policy::new(Algorithm::SlidingWindowLog, quota_of(10, 60), &parameters).expect("valid");
-    let mut whole = Counter { policy, state: CounterState::default() };
+    let mut whole = Counter::with(Algorithm::SlidingWindowLog, quota_of(10, 60), parameters);
     for (at, hits) in [(0, 9_u64), (1_000_000, 9), (50_000_000, 1)] {
         whole.charge(at, Hits::Overdraw(hits.try_into().expect("not 0")));
     }
@@ -65,23 +66,10 @@ fn a_debt_of_a_log_denies_no_longer() {
 }
 
 #[test]
-fn a_small_debt_of_a_limit_override_denies_as_long() {
-    let rule = Counter::whole(Algorithm::TokenBucket, quota_of(10, 60)).policy;
-    let mut whole = Counter { policy: rule.with_quota(quota_of(100, 3_600)), state: CounterState::default() };
-    // 108 s, of which the rule's bucket can owe 60 s.
-    whole.charge(0, Hits::charge(3));
-    whole.policy = rule;
-    let denial = whole.charge(0, Hits::ONE);
-    assert_eq!(denial.retry_after, Duration::from_secs(54));
-    let mut share = whole.share(&denial, 0, instances(1));
-    assert_eq!((share.drain(53_000_000), share.drain(54_000_000)), (0, 1));
-}
-
-#[test]
 fn the_debt_of_a_limit_override_that_passed_denies_as_long() {
     let rule = Counter::whole(Algorithm::TokenBucket, quota_of(10, 60)).policy;
     let of_override = rule.with_quota(quota_of(100, 3_600));
-    let mut whole = Counter { policy: of_override, state: CounterState::default() };
+    let mut whole = Counter::of(of_override);
     let passed = whole.charge(0, Hits::charge(100));
     let last = of_override.last_verdict(&passed, 0);
     whole.policy = rule;
@@ -97,7 +85,7 @@ fn a_request_larger_than_a_bucket_is_not_taken_for_a_limit_override() {
         Policy::new(Algorithm::TokenBucket, quota_of(60, 60), &parameters).expect("valid")
     };
     let (old, new) = (of(600), of(10));
-    let mut whole = Counter { policy: old, state: CounterState::default() };
+    let mut whole = Counter::of(old);
     whole.charge(0, Hits::charge(600));
     let denial = whole.charge(0, Hits::charge(601));
     let last = old.last_verdict(&denial, 0);
@@ -110,8 +98,7 @@ fn a_request_larger_than_a_bucket_is_not_taken_for_a_limit_override() {
 fn a_carried_debt_lasts_no_longer_where_shares_are_rounded_down() {
     let parameters =
         Parameters { overdraft: true, carry: true, max_debt: Some(190), ..Parameters::default() };
-    let policy = Policy::new(Algorithm::FixedWindow, quota_of(19, 60), &parameters).expect("valid");
-    let (whole, denial) = overdrawn(policy, 209);
+    let (whole, denial) = overdrawn(Counter::with(Algorithm::FixedWindow, quota_of(19, 60), parameters), 209);
     assert_eq!(denial.reset_after, Duration::from_secs(640));
     let mut share = whole.share(&denial, 0, instances(10));
     assert_eq!(share.drain(640_000_000), 1);
@@ -120,8 +107,7 @@ fn a_carried_debt_lasts_no_longer_where_shares_are_rounded_down() {
 #[test]
 fn unused_hits_of_the_window_before_are_no_debt() {
     let parameters = Parameters { overdraft: true, carry: true, unused_percent: 20, ..Parameters::default() };
-    let policy = Policy::new(Algorithm::FixedWindow, quota_of(10, 60), &parameters).expect("valid");
-    let mut whole = Counter { policy, state: CounterState::default() };
+    let mut whole = Counter::with(Algorithm::FixedWindow, quota_of(10, 60), parameters);
     assert_eq!(whole.drain(0), 12);
     let denial = whole.charge(0, Hits::ONE);
     let end = denial.retry_after.as_micros() as u64;
@@ -132,8 +118,7 @@ fn unused_hits_of_the_window_before_are_no_debt() {
 #[test]
 fn the_rest_of_a_window_with_unused_hits_is_divided() {
     let parameters = Parameters { unused_percent: 100, ..Parameters::default() };
-    let policy = Policy::new(Algorithm::FixedWindow, quota_of(14, 60), &parameters).expect("valid");
-    let mut whole = Counter { policy, state: CounterState::default() };
+    let mut whole = Counter::with(Algorithm::FixedWindow, quota_of(14, 60), parameters);
     let verdict = whole.charge(0, Hits::charge(14));
     assert_eq!(verdict.remaining, 14);
     assert_eq!(whole.share(&verdict, 0, instances(100)).drain(0), 0);

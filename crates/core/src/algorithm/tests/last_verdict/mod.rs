@@ -27,9 +27,16 @@ struct Counter {
 }
 
 impl Counter {
-    fn whole(algorithm: Algorithm, quota: Quota) -> Self {
-        let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
+    fn of(policy: Policy) -> Self {
         Self { policy, state: CounterState::default() }
+    }
+
+    fn whole(algorithm: Algorithm, quota: Quota) -> Self {
+        Self::with(algorithm, quota, Parameters::default())
+    }
+
+    fn with(algorithm: Algorithm, quota: Quota, parameters: Parameters) -> Self {
+        Self::of(Policy::new(algorithm, quota, &parameters).expect("valid"))
     }
 
     fn charge(&mut self, at: u64, hits: Hits) -> Verdict {
@@ -59,21 +66,14 @@ fn instances(number: u32) -> NonZeroU32 {
 
 /// The counter after a history, the time of the last decision, and its verdict.
 fn after(policy: Policy, history: &[(u64, Hits)]) -> (Counter, u64, Verdict) {
-    let mut whole = Counter { policy, state: CounterState::default() };
+    let mut whole = Counter::of(policy);
     let verdicts: Vec<_> = history.iter().map(|(at, hits)| (*at, whole.charge(*at, *hits))).collect();
     let (at, verdict) = *verdicts.last().expect("one");
     (whole, at, verdict)
 }
 
-fn quota_of(limit: u64, seconds: u32) -> Quota {
-    Quota { limit, window: Window::from_seconds(seconds).expect("in range") }
-}
-
 fn large_quota() -> impl Strategy<Value = Quota> {
-    (6..=40_u32, 1..=7_u32).prop_map(|(limit, seconds)| Quota {
-        limit: limit.into(),
-        window: Window::from_seconds(seconds).expect("in range"),
-    })
+    (6..=40_u64, 1..=7_u32).prop_map(|(limit, seconds)| quota_of(limit, seconds))
 }
 
 proptest! {
@@ -149,8 +149,7 @@ proptest! {
 #[test]
 fn charges_of_others_since_the_verdict_are_estimated_from_the_usage_of_the_window() {
     // START is 20 s after the start of a minute.
-    let quota = Quota { limit: 600, window: Window::from_seconds(60).expect("in range") };
-    let mut whole = Counter::whole(Algorithm::FixedWindow, quota);
+    let mut whole = Counter::whole(Algorithm::FixedWindow, quota_of(600, 60));
     let verdict = whole.charge(0, Hits::charge(300));
     // 300 hits in 20 s: 30 more in 2 s.
     let mut share = whole.share(&verdict, 2_000_000, instances(3));
@@ -159,9 +158,8 @@ fn charges_of_others_since_the_verdict_are_estimated_from_the_usage_of_the_windo
 
 #[test]
 fn tokens_charged_ahead_count_as_used() {
-    let quota = Quota { limit: 90, window: Window::from_seconds(60).expect("in range") };
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
-        let mut whole = Counter::whole(algorithm, quota);
+        let mut whole = Counter::whole(algorithm, quota_of(90, 60));
         let verdict = whole.charge(0, Hits::charge(30));
         let last = whole.policy.last_verdict(&verdict, 30);
         let state = whole.policy.share_after(&last, verdict.decided_at, instances(3));
@@ -174,11 +172,9 @@ fn tokens_charged_ahead_count_as_used() {
 
 #[test]
 fn debts_and_carried_hits_are_divided_too() {
-    let quota = Quota { limit: 30, window: Window::from_seconds(60).expect("in range") };
     let parameters = Parameters { overdraft: true, carry: true, max_debt: Some(60), ..Parameters::default() };
     for algorithm in [Algorithm::FixedWindow, Algorithm::TokenBucket] {
-        let policy = Policy::new(algorithm, quota, &parameters).expect("valid");
-        let mut whole = Counter { policy, state: CounterState::default() };
+        let mut whole = Counter::with(algorithm, quota_of(30, 60), parameters);
         let verdict = whole.charge(0, Hits::Overdraw(75.try_into().expect("not 0")));
         let mut share = whole.share(&verdict, 0, instances(3));
         for (seconds, expected) in [(0, 0), (30, 0), (85, 0), (160, 10)] {
@@ -192,8 +188,7 @@ fn debts_and_carried_hits_are_divided_too() {
 #[test]
 fn a_denial_by_the_minimum_interval_stands() {
     let parameters = Parameters { min_interval: Duration::from_secs(5), ..Parameters::default() };
-    let policy = Policy::new(Algorithm::SlidingWindowLog, quota_of(20, 60), &parameters).expect("valid");
-    let mut whole = Counter { policy, state: CounterState::default() };
+    let mut whole = Counter::with(Algorithm::SlidingWindowLog, quota_of(20, 60), parameters);
     whole.charge(0, Hits::ONE);
     whole.charge(10_000_000, Hits::ONE);
     let denial = whole.charge(10_500_000, Hits::ONE);
@@ -205,8 +200,7 @@ fn a_denial_by_the_minimum_interval_stands() {
 
 #[test]
 fn permits_are_not_remembered() {
-    let quota = Quota { limit: 30, window: Window::from_seconds(60).expect("in range") };
-    let mut whole = Counter::whole(Algorithm::Concurrency, quota);
+    let mut whole = Counter::whole(Algorithm::Concurrency, quota_of(30, 60));
     let verdict = whole.charge(0, Hits::ONE);
     let last = whole.policy.last_verdict(&verdict, 0);
     assert_eq!(whole.policy.share_after(&last, verdict.decided_at, instances(3)), None);

@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn a_share_of_a_sliding_window_has_no_room_before_the_whole_has() {
-    let quota = Quota { limit: 21, window: Window::from_seconds(7).expect("in range") };
-    let mut whole = Counter::whole(Algorithm::SlidingWindow, quota);
+    let mut whole = Counter::whole(Algorithm::SlidingWindow, quota_of(21, 7));
     // 17 hits of the previous window, of which 14 count for 412 ms more, and 7 of this one.
     whole.state = CounterState::Words([1_700_000_092, 7, 17]);
     let at = 78_823_532;
@@ -25,7 +24,7 @@ fn a_sliding_window_at_a_steady_rate_is_continued() {
         .into_iter()
         .flat_map(|policy| [0, 25, 40].map(|start| (policy, start * 1_000_000)))
     {
-        let mut whole = Counter { policy, state: CounterState::default() };
+        let mut whole = Counter::of(policy);
         // 90 % of the limit, for two windows.
         let at = |hit: u64| start + hit * 222_222;
         let verdict = (0..540_u64).map(|hit| whole.charge(at(hit), Hits::ONE)).last().expect("one");
@@ -82,7 +81,7 @@ fn a_denial_of_a_sliding_window_stands_after_it_was_made_shorter() {
     // The windows of the former length end between those of the new one.
     for (former, length, limit) in [(3_600, 60, 100), (20, 16, 1), (74, 29, 1), (62, 52, 3)] {
         let old = Counter::whole(Algorithm::SlidingWindow, quota_of(limit, former)).policy;
-        let mut whole = Counter { policy: old, state: CounterState::default() };
+        let mut whole = Counter::of(old);
         whole.charge(0, Hits::charge(limit));
         let since = Timestamp::from_micros(START + 1_000_000);
         let new = Counter::whole(Algorithm::SlidingWindow, quota_of(limit, length)).policy;
