@@ -1,8 +1,9 @@
 //! Permissions that the Redis user needs.
 
-use tollgate::control::{Draft, Files, List, ListEntry, ListPair, RulesSource, Switch, SwitchMode};
+use tollgate::control::{Draft, Files, RulesSource, SwitchMode};
 
 use crate::{
+    control::{denied, switched},
     docs::block,
     support::{
         prelude::*,
@@ -77,32 +78,11 @@ async fn subscribed(redis: &Redis) {
 
 /// Puts and removes a list entry and a switch, each of which has to take effect.
 async fn change_lists_and_switches(control: &Control, client: &mut Client) {
-    let entry = ListEntry {
-        id: "a".into(),
-        list: List::Deny,
-        domain: "web".into(),
-        descriptor: vec![ListPair::exact("fixed_window", "v")],
-        reason: String::new(),
-        author: "ada".into(),
-        created_at_ms: 1,
-        expires_at_ms: None,
-    };
-    control.put_entry(entry).await.expect("put");
+    control.put_entry(denied("a", "web", "fixed_window", "v")).await.expect("put");
     until(client, "fixed_window", |_, passes| !passes, "the list").await;
     assert!(control.remove_entry("a", "ada").await.expect("removed"));
     until(client, "fixed_window", |_, passes| passes, "the list").await;
-    let switch = Switch {
-        domain: "web".into(),
-        rule: "token_bucket".into(),
-        mode: SwitchMode::Off,
-        enforce_percent: None,
-        ramp: None,
-        reason: String::new(),
-        author: "ada".into(),
-        created_at_ms: 1,
-        expires_at_ms: None,
-    };
-    control.put_switch(switch).await.expect("put");
+    control.put_switch(switched("web", "token_bucket", SwitchMode::Off)).await.expect("put");
     until(client, "token_bucket", |limit, _| limit == 0, "the switch").await;
     assert!(control.remove_switch("web", "token_bucket", "ada").await.expect("removed"));
     until(client, "token_bucket", |limit, _| limit > 0, "the switch").await;

@@ -35,6 +35,24 @@ fn start(redis: &Redis, rules: &TempDir) -> Tollgate {
     Tollgate::start(rules.path(), &[&["--store", &redis.url()], &ARGUMENTS[..]].concat())
 }
 
+/// How many of the requests pass that each task sends.
+async fn admitted(instances: &Arc<[Tollgate; 2]>, request: &RateLimitRequest, per_task: usize) -> u32 {
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let (instances, request) = (Arc::clone(instances), request.clone());
+        tasks.spawn(async move {
+            let mut client = instances[task % 2].client().await;
+            let mut admitted = 0;
+            for _ in 0..per_task {
+                let answer = client.call(request.clone()).await.expect("an answer");
+                admitted += u32::from(answer.overall_code() == Code::Ok);
+            }
+            admitted
+        });
+    }
+    tasks.join_all().await.into_iter().sum()
+}
+
 /// The remaining quota of each descriptor, without charging any.
 async fn remaining(client: &mut Client, request: &RateLimitRequest) -> Vec<u32> {
     let mut look = request.clone();
@@ -159,20 +177,7 @@ async fn charges_of_one_tag_are_refunded_when_another_denies() {
             &[("team", "t")],
         ],
     );
-    let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let (instances, spanning) = (Arc::clone(&instances), spanning.clone());
-        tasks.spawn(async move {
-            let mut client = instances[task % 2].client().await;
-            let mut admitted = 0;
-            for _ in 0..REQUESTS_PER_TASK {
-                let answer = client.call(spanning.clone()).await.expect("an answer");
-                admitted += u32::from(answer.overall_code() == Code::Ok);
-            }
-            admitted
-        });
-    }
-    let admitted: u32 = tasks.join_all().await.into_iter().sum();
+    let admitted = admitted(&instances, &spanning, REQUESTS_PER_TASK).await;
     assert_eq!(admitted, 50);
     let mut client = instances[0].client().await;
     let left = 5_000 - admitted;
@@ -213,20 +218,7 @@ async fn passing_requests_are_charged_in_every_tag_even_if_quota_frees_up_meanwh
     let (redis, rules) = (Redis::start(), rules(RULES));
     let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
     let both = request("d", &[&[("trickle", "t")], &[("client", "c")]]);
-    let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let (instances, both) = (Arc::clone(&instances), both.clone());
-        tasks.spawn(async move {
-            let mut client = instances[task % 2].client().await;
-            let mut admitted = 0;
-            for _ in 0..2 * REQUESTS_PER_TASK {
-                let answer = client.call(both.clone()).await.expect("an answer");
-                admitted += u32::from(answer.overall_code() == Code::Ok);
-            }
-            admitted
-        });
-    }
-    let admitted: u32 = tasks.join_all().await.into_iter().sum();
+    let admitted = admitted(&instances, &both, 2 * REQUESTS_PER_TASK).await;
     let mut client = instances[0].client().await;
     let expected = 100_000 - admitted;
     read_until(
@@ -243,10 +235,7 @@ async fn a_denied_request_still_releases_its_lease() {
     let mut client = instance.client().await;
     let places = [("client", "c"), ("places", "p")];
     let answer = client.call(request("d", &[&places])).await.expect("an answer");
-    let metadata = answer.dynamic_metadata.expect("a lease");
-    let Some(prost_types::value::Kind::StringValue(lease)) = &metadata.fields["lease"].kind else {
-        panic!("{metadata:?}")
-    };
+    let lease = &*lease_of(&answer).expect("a lease");
     assert_eq!(remaining(&mut client, &request("d", &[&places])).await, [4_999]);
     let exhausted = [("client", "other"), ("exhausted", "x")];
     client.call(request("d", &[&exhausted])).await.expect("an answer");

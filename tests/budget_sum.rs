@@ -6,14 +6,10 @@ use std::{
 };
 
 use tokio::time::{Instant, sleep_until};
-use tollgate::proto::tollgate::reservation::v1::{
-    CommitRequest, ReserveRequest, reservation_service_client::ReservationServiceClient,
-    reserve_response::Code as Reserved,
-};
-use tonic::transport::Channel;
+use tollgate::proto::tollgate::reservation::v1::{ReserveRequest, reserve_response::Code as Reserved};
 
 use crate::{
-    reservations::{descriptors, lease, reservations, with_hits},
+    reservations::{Reserving, descriptors, reservations, with_hits},
     support::{
         cluster,
         http2::{Leaver, SHOULD_RATE_LIMIT},
@@ -84,7 +80,7 @@ impl Fate {
 /// A caller, and what its requests have used.
 struct Caller {
     client: Client,
-    service: ReservationServiceClient<Channel>,
+    service: Reserving,
     leaver: Leaver,
     random: fastrand::Rng,
     used: u64,
@@ -155,25 +151,12 @@ impl Caller {
     async fn reserve(&mut self, amount: u64) -> String {
         let response =
             self.client.call(with_hits(request("llm", &[&[USER]]), amount)).await.expect("an answer");
-        lease(&response).expect("a lease")
+        lease_of(&response).expect("a lease")
     }
 
     async fn settle(&mut self, lease: &str, used: u64) {
         let settlement = with_hits(request("llm", &[&[USER, ("lease", lease)]]), used);
         self.client.call(settlement).await.expect("an answer");
-    }
-
-    async fn try_reserve(&mut self, id: &str, amount: u64) -> (Reserved, String) {
-        let (domain, descriptors) = ("llm".to_owned(), descriptors(&[USER]));
-        let request = ReserveRequest { domain, descriptors, amount, id: id.to_owned() };
-        let response = self.service.reserve(request).await.expect("an answer").into_inner();
-        (response.code(), response.id)
-    }
-
-    async fn commit(&mut self, id: &str, used: u64) {
-        let (domain, descriptors) = ("llm".to_owned(), descriptors(&[USER]));
-        let request = CommitRequest { domain, descriptors, id: id.to_owned(), used };
-        self.service.commit(request).await.expect("an answer");
     }
 
     /// Leaves after some time, by either service.
@@ -195,13 +178,13 @@ impl Caller {
     async fn name(&mut self, amount: u64, used: u64) -> u64 {
         let id = format!("order {}", self.random.u64(..));
         for repeated in [amount, amount, 1] {
-            assert_eq!(self.try_reserve(&id, repeated).await.0, Reserved::Reserved);
+            assert_eq!(self.service.reserve(&id, &[USER], repeated).await.0, Reserved::Reserved);
         }
-        assert_eq!(self.try_reserve(&id, amount + 1).await.0, Reserved::IdConflict);
+        assert_eq!(self.service.reserve(&id, &[USER], amount + 1).await.0, Reserved::IdConflict);
         for hits in [used, 0, 999] {
-            self.commit(&id, hits).await;
+            self.service.commit(&id, USER, hits).await;
         }
-        assert_eq!(self.try_reserve(&id, amount).await.0, Reserved::IdConflict);
+        assert_eq!(self.service.reserve(&id, &[USER], amount).await.0, Reserved::IdConflict);
         used
     }
 }
@@ -223,7 +206,7 @@ async fn uses_the_sum(name: &str, store: &[&str]) {
     let (sent, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
     let mut callers = JoinSet::new();
     for number in 0..CALLERS {
-        let (client, service) = (tollgate.client().await, reservations(&tollgate).await);
+        let (client, service) = (tollgate.client().await, Reserving(reservations(&tollgate).await));
         let random = fastrand::Rng::with_seed(seed ^ number);
         let leaver = Leaver::new(tollgate.grpc_port);
         let mut caller = Caller { client, service, leaver, random, used: 0, late: VecDeque::new() };

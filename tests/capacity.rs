@@ -8,12 +8,7 @@ fn the_tables_of_capacity_follow_from_the_results() {
     let (_, shown) = page.split_once("\n<!-- capacity: ").expect("where they begin");
     let (shown, _) = shown.split_once("\n<!-- end of capacity -->").expect("where they end");
     let (_, shown) = shown.split_once('\n').expect("the rest of the first line");
-    let awk = Command::new("awk")
-        .args(["-f", "benches/compare/capacity.awk", "benches/RESULTS.md"])
-        .current_dir(project(""))
-        .output()
-        .expect("awk is installed");
-    assert!(awk.status.success(), "{}", String::from_utf8_lossy(&awk.stderr));
-    let found = String::from_utf8(awk.stdout).expect("a text");
+    let words = ["-f", "benches/compare/capacity.awk", "benches/RESULTS.md"];
+    let found = output_of(Command::new("awk").args(words).current_dir(project("")));
     assert_eq!(shown, found.trim_end(), "benches/compare/capacity.sh puts them there");
 }

@@ -2,15 +2,11 @@
 
 use crate::support::prelude::*;
 
-fn run(arguments: &[&str]) -> Output {
-    command().args(arguments).output().expect("it runs")
+fn run(arguments: &[&str]) -> Ended {
+    ended(command().args(arguments))
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn check(directory: &Path) -> Output {
+fn check(directory: &Path) -> Ended {
     run(&["check", &directory.display().to_string()])
 }
 
@@ -45,8 +41,8 @@ descriptors:
     fs::write(directory.path().join("mistakes.yaml"), mistakes).expect("writable");
     fs::write(directory.path().join("more.yaml"), "descriptors: []\n").expect("writable");
     let output = check(directory.path());
-    assert_eq!(output.status.code(), Some(1));
-    let report = text(&output.stderr);
+    assert_eq!(output.code, Some(1));
+    let report = output.stderr;
     for place in [
         "mistakes.yaml:3: descriptors[0]",
         "mistakes.yaml:6: descriptors[1].rate_limit.unit",
@@ -68,8 +64,8 @@ descriptors:
 fn check_accepts_the_shipped_rules() {
     for directory in ["config/default", "config/examples"] {
         let output = run(&["check", "--strict", &project(directory).display().to_string()]);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        assert!(text(&output.stdout).starts_with("all rate limit configs ok"));
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        assert!(output.stdout.starts_with("all rate limit configs ok"));
     }
 }
 
@@ -94,8 +90,8 @@ descriptors:
     let explain = |descriptors: &[&str]| {
         let arguments = [&["explain", "--config", &config, "--domain", "edge"], descriptors].concat();
         let output = run(&arguments);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        text(&output.stdout)
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        output.stdout
     };
     let found = explain(&["ip=10.1.2.3", "plan=free,path=/", "plan=paid", "plan=free"]);
     let expected = "\
@@ -126,8 +122,8 @@ descriptor plan=free
 ";
     assert_eq!(found, expected);
     let unknown = run(&["explain", "--config", &config, "--domain", "egde", "a=b"]);
-    assert!(text(&unknown.stdout).contains("domain egde has no rules"));
-    assert_eq!(run(&["explain", "--config", &config, "--domain", "edge", "no-value"]).status.code(), Some(2));
+    assert!(unknown.stdout.contains("domain egde has no rules"));
+    assert_eq!(run(&["explain", "--config", &config, "--domain", "edge", "no-value"]).code, Some(2));
 }
 
 #[test]
@@ -148,7 +144,7 @@ descriptors:
     let config = config.path().display().to_string();
     let lease = "user=ann,lease=00000000000000aB";
     let output = run(&["explain", "--config", &config, "--domain", "edge", lease, "user=ann,path=/"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
     let expected = "\
 descriptor user=ann,lease=00000000000000aB
   user=ann
@@ -170,11 +166,11 @@ descriptor user=ann,path=/
      hash tag {edge|user=ann}, slot 9416
 a request is charged to all of its limits, or to none if one denies
 ";
-    assert_eq!(text(&output.stdout), expected);
+    assert_eq!(output.stdout, expected);
     let unnamed = run(&["explain", "--config", &config, "--domain", "edge", "user=ann,lease=mine"]);
     let says =
         "    would release a lease, but is invalid: expected 16 hexadecimal digits, not all of them 0\n";
-    assert!(text(&unnamed.stdout).contains(says), "{}", text(&unnamed.stdout));
+    assert!(unnamed.stdout.contains(says), "{}", unnamed.stdout);
 }
 
 #[test]
@@ -190,7 +186,7 @@ fn explain_shows_which_counters_are_leased() {
     ] {
         let config = rules(&format!("{root}{limits}"));
         let config = config.path().display().to_string();
-        let found = text(&run(&["explain", "--config", &config, "--domain", "edge", "user=ann"]).stdout);
+        let found = run(&["explain", "--config", &config, "--domain", "edge", "user=ann"]).stdout;
         assert!(found.contains(says), "{found}");
     }
 }
@@ -206,14 +202,14 @@ descriptors:
 "
         ));
         let config = config.path().display().to_string();
-        let found = text(&run(&["explain", "--config", &config, "--domain", "edge", "user=ann"]).stdout);
+        let found = run(&["explain", "--config", &config, "--domain", "edge", "user=ann"]).stdout;
         assert!(found.contains(&format!("     limit    5 per minute, {expected}\n")), "{found}");
     }
 }
 
 #[test]
 fn help_names_every_setting_with_its_variables() {
-    let help = text(&run(&["--help"]).stdout);
+    let help = run(&["--help"]).stdout;
     for word in [
         "--store",
         "TOLLGATE_STORE",
@@ -231,12 +227,8 @@ fn help_names_every_setting_with_its_variables() {
 #[test]
 fn completions_of_each_shell_name_the_commands() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let output = command().args(["completions", shell]).output().expect("it runs");
-        let script = String::from_utf8(output.stdout).expect("UTF-8");
-        assert!(
-            output.status.success() && script.contains("explain") && script.contains("store-timeout"),
-            "{shell}"
-        );
+        let script = output_of(command().args(["completions", shell]));
+        assert!(script.contains("explain") && script.contains("store-timeout"), "{shell}");
     }
 }
 
@@ -244,18 +236,16 @@ fn completions_of_each_shell_name_the_commands() {
 fn every_command_has_a_manual_page() {
     let directory = tempfile::tempdir().expect("a directory");
     let pages = directory.path().join("man1");
-    let output = command().arg("man").arg(&pages).output().expect("it runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output_of(command().arg("man").arg(&pages));
     let page = |name: &str| fs::read_to_string(pages.join(name)).expect(name);
     assert!(
         page("tollgate.1").contains("rate\\-limit service")
             && page("tollgate-rules-rollback.1").contains("rollback")
     );
-    let printed = command().arg("man").output().expect("it runs").stdout;
-    assert!(String::from_utf8_lossy(&printed).starts_with(".ie"));
+    assert!(output_of(command().arg("man")).starts_with(".ie"));
     let file = directory.path().join("file");
     fs::write(&file, "").expect("written");
-    let refused = command().arg("man").arg(&file).output().expect("it runs");
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot write the pages"));
+    let refused = ended(command().arg("man").arg(&file));
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("cannot write the pages"));
 }

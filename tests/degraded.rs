@@ -24,6 +24,14 @@ async fn send(client: &mut Client, keys: &[&str]) -> Result<RateLimitResponse, t
     client.call(request("d", &descriptors)).await
 }
 
+/// Waits until responses are no longer degraded.
+async fn recovers(client: &mut Client) {
+    until("it does not recover", async || {
+        mark(&send(client, &["plain"]).await.expect("an answer")).is_none()
+    })
+    .await;
+}
+
 async fn code(client: &mut Client, keys: &[&str]) -> Code {
     send(client, keys).await.expect("an answer").overall_code()
 }
@@ -59,14 +67,6 @@ fn mark(answer: &RateLimitResponse) -> Option<(String, String)> {
 fn remaining(answer: &RateLimitResponse) -> Option<&str> {
     let header = answer.response_headers_to_add.iter().find(|header| header.key == "X-RateLimit-Remaining");
     header.map(|header| &*header.value)
-}
-
-/// The lease in the headers of a response.
-fn lease(answer: &RateLimitResponse) -> String {
-    match &answer.dynamic_metadata.as_ref().expect("metadata").fields["lease"].kind {
-        Some(Kind::StringValue(lease)) => lease.clone(),
-        other => panic!("no lease: {other:?}"),
-    }
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn local_permits_are_released_locally() {
     for _ in 0..2 {
         let answer = send(&mut client, &["place"]).await.expect("an answer");
         assert_eq!(answer.overall_code(), Code::Ok);
-        leases.push(lease(&answer));
+        leases.push(lease_of(&answer).expect("a lease"));
     }
     assert_eq!(code(&mut client, &["place"]).await, Code::OverLimit, "this instance has two of four places");
     // A request that another limit denies keeps none, nor does it count.
@@ -151,12 +151,9 @@ async fn a_local_permit_is_free_in_the_next_outage_once_redis_confirmed_its_rele
         redis.take();
         let answer = send(&mut client, &["place"]).await.expect("an answer");
         assert_eq!((answer.overall_code(), mark(&answer).is_some()), (Code::Ok, true));
-        let lease = lease(&answer);
+        let lease = lease_of(&answer).expect("a lease");
         redis = Some(Redis::start_on(port, &[]));
-        until("it does not recover", async || {
-            mark(&send(&mut client, &["plain"]).await.expect("an answer")).is_none()
-        })
-        .await;
+        recovers(&mut client).await;
         client.call(request("d", &[&[("place", "me"), ("lease", &lease)]])).await.expect("an answer");
     }
 }
@@ -199,10 +196,7 @@ async fn a_decision_meets_the_deadline_of_its_caller() {
     assert_eq!(code(&mut client, &["plain"]).await, Code::Ok);
     keeps_to_async(Duration::from_secs(1), "the answer", async || {
         redis.signal("CONT");
-        until("it does not recover", async || {
-            mark(&send(&mut client, &["plain"]).await.expect("an answer")).is_none()
-        })
-        .await;
+        recovers(&mut client).await;
         redis.signal("STOP");
         let begun = Instant::now();
         let patient = client.call_within(Duration::from_secs(1), request("d", &[&[("plain", "me")]]));

@@ -52,8 +52,7 @@ async fn a_domain_without_rules_is_logged_once_counted_by_name_and_shown_in_top(
     };
     until("it is not shown", async || shown().contains(&("egde".into(), false.into()))).await;
     until("it has no rules", async || shown().contains(&("edge".into(), true.into()))).await;
-    let text = command().arg("top").args(["--admin-url", &server.admin_url("")]).output();
-    let text = String::from_utf8(text.expect("it runs").stdout).expect("a text");
+    let text = output_of(command().arg("top").args(["--admin-url", &server.admin_url("")]));
     assert!(text.contains("egde (no rules)"), "{text}");
 }
 

@@ -57,14 +57,6 @@ async fn hammer(mut client: Client, key: &str, name: &str, end: Instant) -> Vec<
     passed
 }
 
-fn lease(answer: &RateLimitResponse) -> String {
-    let field = answer.dynamic_metadata.as_ref().and_then(|metadata| metadata.fields.get("lease"));
-    match field.and_then(|value| value.kind.clone()) {
-        Some(prost_types::value::Kind::StringValue(lease)) => lease,
-        other => panic!("no lease but {other:?}"),
-    }
-}
-
 /// Takes a permit, holds it for a moment, releases it; returns the maximum number held at once, as counted by the
 /// holders, and how often one was taken.
 async fn hold(mut client: Client, name: &str, held: &AtomicI64, end: Instant) -> (i64, usize) {
@@ -79,7 +71,7 @@ async fn hold(mut client: Client, name: &str, held: &AtomicI64, end: Instant) ->
         taken += 1;
         sleep(Duration::from_millis(taken as u64 % 5)).await;
         held.fetch_sub(1, Ordering::SeqCst);
-        let lease = lease(&answer);
+        let lease = lease_of(&answer).expect("a lease");
         client.call(request("d", &[&[("places", name), ("lease", &lease)]])).await.expect("an answer");
     }
     (most, taken)

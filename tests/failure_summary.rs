@@ -41,17 +41,17 @@ error: 1 target failed:
 ";
 
 /// Runs a script of the tests with a log.
-fn run(script: &str, directory: &Path, log: &str) -> Output {
+fn run(script: &str, directory: &Path, log: &str) -> Ended {
     let path = directory.join("log");
     fs::write(&path, log).expect("written");
-    Command::new(project(script)).arg(&path).output().expect("it runs")
+    ended(Command::new(project(script)).arg(&path))
 }
 
 #[test]
 fn each_failed_test_is_listed_with_its_panics() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = run("tests/failure_summary.sh", directory.path(), CARGO_OUTPUT);
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.code, Some(0), "{output:?}");
     let expected = "
 == what failed
 
@@ -71,7 +71,7 @@ error[E0308]: mismatched types
 
 2 failed with a panic
 ";
-    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    assert_eq!(output.stdout, expected);
 }
 
 /// Output of `cargo test` for failed tests of one program.
@@ -107,9 +107,8 @@ fn a_run_passes_only_if_few_failed_tests_each_pass_three_times_alone() {
         let directory = tempfile::tempdir().expect("a directory");
         let program = test_program(directory.path());
         let output = run("tests/repeat_failures.sh", directory.path(), &failures(&program, names));
-        assert_eq!(output.status.success(), passes, "{names:?}: {output:?}");
-        let is_listed = String::from_utf8_lossy(&output.stdout).contains("UNSTABLE");
-        assert_eq!(is_listed, passes, "{names:?}: {output:?}");
+        assert_eq!(output.code == Some(0), passes, "{names:?}: {output:?}");
+        assert_eq!(output.stdout.contains("UNSTABLE"), passes, "{names:?}: {output:?}");
     }
 }
 
@@ -118,5 +117,5 @@ fn a_run_fails_if_a_program_crashed_beside_a_failed_test() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = test_program(directory.path());
     let log = failures(&program, &["steady"]).replace("1 target failed", "2 targets failed");
-    assert!(!run("tests/repeat_failures.sh", directory.path(), &log).status.success());
+    assert_ne!(run("tests/repeat_failures.sh", directory.path(), &log).code, Some(0));
 }

@@ -3,11 +3,9 @@
 use crate::support::prelude::*;
 
 fn assert_is_generated(page: &str) {
-    let output = command().args(["docs", page]).output().expect("it runs");
-    assert!(output.status.success(), "{page}: {output:?}");
+    let generated = output_of(command().args(["docs", page]));
     let path = format!("docs/reference/{page}.md");
     let committed = fs::read_to_string(project(&path)).unwrap_or_default();
-    let generated = String::from_utf8(output.stdout).expect("a text");
     assert!(committed == generated, "{path} is outdated; run `tollgate docs {page} > {path}`");
 }
 
@@ -18,8 +16,8 @@ fn pages_are_up_to_date() {
 
 #[test]
 fn the_schema_of_rules_is_up_to_date() {
-    let output = command().arg("schema").output().expect("it runs");
+    let generated = output_of(command().arg("schema"));
     let path = "docs/reference/rules.schema.json";
     let committed = fs::read_to_string(project(path)).unwrap_or_default();
-    assert!(committed.as_bytes() == output.stdout, "{path} is outdated; run `tollgate schema > {path}`");
+    assert!(committed == generated, "{path} is outdated; run `tollgate schema > {path}`");
 }

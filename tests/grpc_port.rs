@@ -7,7 +7,7 @@ use h2::client::{self, SendRequest};
 use prost::Message as _;
 use tokio::time::timeout;
 
-use crate::support::prelude::*;
+use crate::support::{http2::frame, prelude::*};
 
 const RULES: &str =
     "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: year, requests_per_unit: 3}}\n- {key: free}\n";
@@ -20,15 +20,6 @@ const MIB: u64 = 1 << 20;
 
 /// HTTP/2 preface of a client, with settings that change nothing.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::new();
-    frame.put_uint(payload.len() as u64, 3);
-    frame.extend_from_slice(&[kind, flags]);
-    frame.put_u32(stream);
-    frame.extend_from_slice(payload);
-    frame
-}
 
 /// Headers of a call, which add each field to the table of HPACK.
 fn headers(stream: u32, fields: &[(&str, &[u8])]) -> Vec<u8> {
@@ -300,7 +291,7 @@ fn half_bodies_keep_no_operator_out() {
         );
         let body =
             "{\"domain\": \"d\", \"descriptors\": [{\"entries\": [{\"key\": \"free\", \"value\": \"v\"}]}]}";
-        assert_eq!(http::post(&tollgate.url("/json"), body).status, 200);
+        assert_eq!(tollgate.post(body).status, 200);
     }
 }
 

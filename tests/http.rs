@@ -13,16 +13,12 @@ descriptors:
   rate_limit: {unlimited: true}
 ";
 
-fn post(tollgate: &Tollgate, json: &str) -> http::Answer {
-    http::post(&tollgate.url("/json"), json)
-}
-
 #[test]
 fn the_json_endpoint_answers_with_matching_status_codes() {
     let options = ["--response-headers=x-ratelimit", "--header-names=reset-at=X-RateLimit-Reset"];
     let tollgate = Tollgate::serving(RULES, &options);
     let request = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
-    let first = post(&tollgate, request);
+    let first = tollgate.post(request);
     assert_eq!((first.status, first.header("content-type")), (200, Some("application/json")));
     let body = first.json();
     assert_eq!(body["overallCode"], "OK");
@@ -32,7 +28,7 @@ fn the_json_endpoint_answers_with_matching_status_codes() {
     assert!(body["statuses"][0]["durationUntilReset"].as_str().expect("a duration").ends_with('s'));
     assert!(body["statuses"][0].get("limitRemaining").is_none(), "what is zero is left out");
 
-    let second = post(&tollgate, request);
+    let second = tollgate.post(request);
     assert_eq!(second.status, 429);
     let body = second.json();
     assert_eq!(body["overallCode"], "OVER_LIMIT");
@@ -49,7 +45,7 @@ fn the_json_endpoint_answers_with_matching_status_codes() {
     assert!((1..=86_400).contains(&delay), "{delay}");
 
     let snake = r#"{"domain": "d", "hits_addend": 3, "descriptors": [{"entries": [{"key": "open"}]}]}"#;
-    assert_eq!(post(&tollgate, snake).status, 200);
+    assert_eq!(tollgate.post(snake).status, 200);
     for (name, wrong) in [
         ("not JSON", "{"),
         ("an unknown field", r#"{"domain": "d", "surprise": 1}"#),
@@ -57,7 +53,7 @@ fn the_json_endpoint_answers_with_matching_status_codes() {
         ("no descriptors", r#"{"domain": "d"}"#),
         ("nothing", ""),
     ] {
-        assert_eq!(post(&tollgate, wrong).status, 400, "{name}");
+        assert_eq!(tollgate.post(wrong).status, 400, "{name}");
     }
 }
 
@@ -66,7 +62,7 @@ fn metrics_and_rules_can_be_read() {
     let tollgate = Tollgate::serving(RULES, &[]);
     let request = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
     for _ in 0..3 {
-        post(&tollgate, request);
+        tollgate.post(request);
     }
     let metrics = http::get(&tollgate.url("/metrics"));
     assert!(metrics.header("content-type").expect("is set").starts_with("text/plain"));

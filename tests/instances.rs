@@ -52,8 +52,7 @@ async fn a_flushed_script_is_loaded_again_and_an_absent_redis_is_an_error_and_no
     let request = request("d", &[&[("k", "v")]]);
     let error = client.call(request).await.expect_err("no store, no answer");
     assert_eq!(error.code(), tonic::Code::Unavailable, "{error}");
-    let json = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
-    assert_eq!(http::post(&tollgate.url("/json"), json).status, 503);
+    assert_eq!(tollgate.hit("d", &[("k", "v")]).status, 503);
 }
 
 #[tokio::test]

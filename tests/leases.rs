@@ -42,9 +42,14 @@ impl Subject {
     }
 
     async fn held(&mut self, entry: (&str, &str)) -> u32 {
-        let mut look = request("d", &[&[entry]]);
-        look.descriptors[0].hits_addend = Some(0);
-        5 - self.client.call(look).await.expect("an answer").statuses[0].limit_remaining
+        5 - self.client.left("d", &[entry]).await
+    }
+
+    /// Asserts how many permits had been taken: their keys existed, and are deleted.
+    fn assert_taken(&self, times: u32) {
+        let info: String =
+            cmd("INFO").arg("commandstats").query(&mut self.redis.connect()).expect("statistics");
+        assert!(info.contains(&format!("cmdstat_zadd:calls={times}")), "{info}");
     }
 
     /// Waits until the places that tollgate gave back by itself were given back, as far as Redis knows.
@@ -67,10 +72,7 @@ async fn a_cancelled_call_refunds_its_charges() {
     subject.redis.signal("CONT");
     subject.has_refunded("success").await;
     assert_eq!((subject.held(USER).await, subject.held(TENANT).await), (0, 0));
-    // The permit had been taken: its key existed, and is deleted.
-    let info: String =
-        cmd("INFO").arg("commandstats").query(&mut subject.redis.connect()).expect("statistics");
-    assert!(info.contains("cmdstat_zadd:calls=2"), "{info}");
+    subject.assert_taken(2);
 }
 
 #[tokio::test]
@@ -83,9 +85,7 @@ async fn a_call_with_a_late_reply_refunds_its_charges() {
     subject.redis.signal("CONT");
     subject.has_refunded("success").await;
     assert_eq!(subject.held(USER).await, 0);
-    let info: String =
-        cmd("INFO").arg("commandstats").query(&mut subject.redis.connect()).expect("statistics");
-    assert!(info.contains("cmdstat_zadd:calls=1"), "{info}");
+    subject.assert_taken(1);
 }
 
 #[tokio::test]
@@ -143,11 +143,7 @@ async fn a_reset_after_the_response_releases_its_permits() {
     let redis = Redis::start();
     for store in ["memory", &redis.url()] {
         let tollgate = Tollgate::serving(RULES, &["--store", store, "--store-timeout", "10s"]);
-        let held = async || {
-            let mut look = request("d", &[&[USER]]);
-            look.descriptors[0].hits_addend = Some(0);
-            5 - tollgate.client().await.call(look).await.expect("an answer").statuses[0].limit_remaining
-        };
+        let held = async || 5 - tollgate.client().await.left("d", &[USER]).await;
         let call = call_with_window(65_535, &request("d", &[&[USER]]));
         let connect = async || {
             let address = ("127.0.0.1", tollgate.grpc_port);
@@ -171,11 +167,7 @@ async fn a_reset_after_the_response_releases_its_permits() {
 #[tokio::test]
 async fn an_unread_response_refunds_its_charges() {
     let tollgate = Tollgate::serving(RULES, &[]);
-    let held = async || {
-        let mut look = request("d", &[&[USER]]);
-        look.descriptors[0].hits_addend = Some(0);
-        5 - tollgate.client().await.call(look).await.expect("an answer").statuses[0].limit_remaining
-    };
+    let held = async || 5 - tollgate.client().await.left("d", &[USER]).await;
     let call = call_with_window(0, &request("d", &[&[USER]]));
     let reset = reset(1);
 
@@ -206,20 +198,14 @@ async fn a_call_that_arrives_with_its_reset_charges_nothing() {
     let page = tollgate.metrics();
     assert!(!page.contains(r#"tollgate_requests_total{result="ok"} 1"#), "{page}");
     assert!(!page.contains(r#"tollgate_refunds_total{result="success"} 1"#), "{page}");
-    let mut look = request("d", &[&[USER]]);
-    look.descriptors[0].hits_addend = Some(0);
-    let response = tollgate.client().await.call(look).await.expect("an answer");
-    assert_eq!(response.statuses[0].limit_remaining, 5);
+    assert_eq!(tollgate.client().await.left("d", &[USER]).await, 5);
 }
 
 #[tokio::test]
 async fn a_failed_release_is_repeated_when_redis_recovers() {
     let mut subject = Subject::start("700ms").await;
     let answer = subject.take(&[USER]).await.expect("an answer");
-    let metadata = answer.dynamic_metadata.expect("a lease");
-    let Some(prost_types::value::Kind::StringValue(lease)) = &metadata.fields["lease"].kind else {
-        panic!("{metadata:?}")
-    };
+    let lease = &*lease_of(&answer).expect("a lease");
     subject.redis.signal("STOP");
     let released = subject.client.call(request("d", &[&[USER, ("lease", lease)]])).await;
     assert!(released.is_err(), "Redis sleeps");

@@ -12,18 +12,14 @@ descriptors:
 ";
 
 /// Runs a load of the words in `line` on a server.
-fn load(port: u16, line: &str) -> Output {
+fn load(port: u16, line: &str) -> Ended {
     let target = format!("http://127.0.0.1:{port}");
     let words = ["--domain", "d", "--target", &target];
-    tool("tollgate-load").args(words).args(line.split(' ')).output().expect("it runs")
+    ended(tool("tollgate-load").args(words).args(line.split(' ')))
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("a text")
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
+fn json(output: &Ended) -> Value {
+    serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
 }
 
 #[test]
@@ -32,7 +28,7 @@ fn every_key_is_admitted_exactly_its_limit() {
     let line =
         "--descriptor client={key} --keys 50 --threads 2 --connections 3 --warmup 0 --duration 2s --json";
     let output = load(tollgate.grpc_port, &format!("{line} --admitted-limit 100"));
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
     assert!(output.stderr.is_empty());
     let report = json(&output);
     let admitted = &report["keys"]["admitted"];
@@ -63,9 +59,9 @@ fn over_admission_by_instances_without_a_shared_store_is_counted() {
     let second = format!("--target http://127.0.0.1:{}", other.grpc_port);
     let line = "--descriptor client={key} --keys 5 --duration 1s --json --admitted-limit 100";
     let output = load(one.grpc_port, &format!("{second} {line}"));
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.code, Some(1));
     let says = "5 keys were admitted more than 100 hits, 500 hits too many in all; the most, 200, key 0\n";
-    assert_eq!(text(&output.stderr), says);
+    assert_eq!(output.stderr, says);
     assert_eq!(json(&output)["keys"]["admitted"]["beyond"], 500);
 }
 
@@ -127,7 +123,7 @@ fn an_interrupted_load_has_counted_all_sent_requests() {
         let load = load.spawn().expect("it runs");
         until_passed(&tollgate, before + 51);
         signal(load.id(), "INT");
-        let report = json(&load.wait_with_output().expect("it ends"));
+        let report = json(&load.wait_with_output().expect("it ends").into());
         let sent = report["requests"].as_u64().expect("a number");
         assert_eq!(passed(&tollgate) - before, sent, "{report}");
         assert!(sent > 50 && report["errors"] == serde_json::json!({}), "{report}");
@@ -147,7 +143,7 @@ fn until_passed(tollgate: &Tollgate, count: u64) {
 }
 
 /// Runs a load, during which the server stands still for some time.
-fn during_a_pause(tollgate: &Tollgate, line: &str, pause: Duration) -> Output {
+fn during_a_pause(tollgate: &Tollgate, line: &str, pause: Duration) -> Ended {
     let target = format!("http://127.0.0.1:{}", tollgate.grpc_port);
     let words = ["--domain", "d", "--target", &target];
     let before = passed(tollgate);
@@ -161,7 +157,7 @@ fn during_a_pause(tollgate: &Tollgate, line: &str, pause: Duration) -> Output {
     tollgate.signal("STOP");
     thread::sleep(pause);
     tollgate.signal("CONT");
-    load.wait_with_output().expect("it ends")
+    load.wait_with_output().expect("it ends").into()
 }
 
 #[test]
@@ -174,9 +170,9 @@ fn a_failing_server_is_reported_by_its_status_codes() {
         thread::sleep(Duration::from_millis(5));
     }
     let output = load(tollgate.grpc_port, "--descriptor client=a --duration 200ms --warmup 0");
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).starts_with("no request was answered: UNAVAILABLE: "), "{output:?}");
-    assert!(text(&output.stdout).contains("\n  UNAVAILABLE "), "{output:?}");
+    assert_eq!(output.code, Some(1));
+    assert!(output.stderr.starts_with("no request was answered: UNAVAILABLE: "), "{output:?}");
+    assert!(output.stdout.contains("\n  UNAVAILABLE "), "{output:?}");
 }
 
 #[test]

@@ -9,9 +9,7 @@ const CRITICAL: &[(&str, &str)] = &[("service", "cart"), ("priority", "critical"
 
 /// Reports a utilization to an instance, as a service without Envoy does.
 fn report(tollgate: &Tollgate) {
-    let entries = r#"[{"key": "service", "value": "cart"}, {"key": "utilization", "value": "97%"}]"#;
-    let body = format!(r#"{{"domain": "shop", "descriptors": [{{"entries": {entries}}}]}}"#);
-    assert_eq!(http::post(&tollgate.url("/json"), &body).status, 200);
+    assert_eq!(tollgate.hit("shop", &[("service", "cart"), ("utilization", "97%")]).status, 200);
 }
 
 /// The state of the rule, as the admin API shows it.
@@ -82,8 +80,7 @@ fn explain_shows_priorities_and_reports_of_a_rule_that_sheds() {
     let explain = |descriptor: &str| {
         let path = config.path().display().to_string();
         let arguments = ["explain", "--config", &path, "--domain", "shop", descriptor];
-        let output = command().args(arguments).output().expect("it runs");
-        String::from_utf8(output.stdout).expect("a text")
+        ended(command().args(arguments)).stdout
     };
     let limit =
         "limit    load shedding, target 80%, half_life 1s, floor 1%, stale_after 10s, priority_key priority";

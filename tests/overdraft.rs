@@ -142,18 +142,22 @@ async fn repeat(subject: &NamedStore, mode: &'static str, algorithm: &'static st
     assert_eq!((code, look.used), (Code::OverLimit, expected), "{name}");
 }
 
+/// A store of each kind; the prefix is for the shared cluster.
+fn stores(redis: &Redis, prefix: &str) -> [NamedStore; 3] {
+    let cluster = crate::support::cluster::shared();
+    [
+        NamedStore::memory(),
+        NamedStore::redis("redis", redis.store()),
+        NamedStore::redis("cluster", cluster.store(prefix)),
+    ]
+}
+
 #[tokio::test]
 async fn charges_beyond_the_limit_count_in_full_in_every_algorithm_mode_and_store() {
     let redis = Redis::start();
-    let cluster = crate::support::cluster::shared();
     for (algorithm, expected) in ALGORITHMS {
         for mode in MODES {
-            let subjects = [
-                NamedStore::memory(),
-                NamedStore::redis("redis", redis.store()),
-                NamedStore::redis("cluster", cluster.store("overdraft")),
-            ];
-            for subject in &subjects {
+            for subject in &stores(&redis, "overdraft") {
                 println!("{}", pay(subject, mode, algorithm, expected).await);
             }
         }
@@ -163,13 +167,7 @@ async fn charges_beyond_the_limit_count_in_full_in_every_algorithm_mode_and_stor
 #[tokio::test]
 async fn known_denials_and_leases_swallow_no_charge_beyond_the_limit() {
     let redis = Redis::start();
-    let cluster = crate::support::cluster::shared();
-    let subjects = [
-        NamedStore::memory(),
-        NamedStore::redis("redis", redis.store()),
-        NamedStore::redis("cluster", cluster.store("overdraft-repeated")),
-    ];
-    for subject in &subjects {
+    for subject in &stores(&redis, "overdraft-repeated") {
         for (algorithm, _) in ALGORITHMS {
             for mode in MODES {
                 repeat(subject, mode, algorithm).await;

@@ -110,10 +110,8 @@ fn unsupported_admin_settings_stop_the_start_and_name_the_flag() {
     ] {
         let mut serve = command();
         serve.args(["serve", "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"]);
-        let output = serve.arg("--config").arg(config.path()).args(flags).output().expect("it runs");
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{text}");
-        assert!(text.contains(flag), "{text}");
+        let ended = ended(serve.arg("--config").arg(config.path()).args(flags));
+        assert!(ended.code == Some(code) && ended.stderr.contains(flag), "{ended:?}");
     }
 }
 
@@ -144,9 +142,8 @@ async fn accepting_waits_when_file_descriptors_run_out() {
 fn bad_rules_stop_the_start_with_a_report() {
     let config =
         rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: fortnight, requests_per_unit: 1}\n");
-    let output = command().arg("serve").arg("--config").arg(config.path()).output().expect("it runs");
-    assert_eq!(output.status.code(), Some(1));
-    let report = String::from_utf8_lossy(&output.stderr).into_owned();
+    let Ended { code, stderr: report, .. } = ended(command().arg("serve").arg("--config").arg(config.path()));
+    assert_eq!(code, Some(1));
     assert!(report.contains("rules.yaml:4") && report.contains("fortnight"), "{report}");
 }
 
@@ -156,18 +153,16 @@ fn without_rules_it_can_start_and_becomes_ready_with_them() {
     let tollgate = Tollgate::spawn(config.path(), &["--start-without-rules"]);
     let answer = find("it does not listen", || http::try_get(&tollgate.url("/healthcheck")));
     assert_eq!(answer.status, 500);
-    let json = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
-    assert_eq!(http::post(&tollgate.url("/json"), json).status, 503);
+    assert_eq!(tollgate.hit("d", &[("k", "v")]).status, 503);
     fs::write(config.path().join("rules.yaml"), UNREACHED).expect("writable");
     tollgate.wait_until_ready();
-    assert_eq!(http::post(&tollgate.url("/json"), json).status, 200);
+    assert_eq!(tollgate.hit("d", &[("k", "v")]).status, 200);
 }
 
 #[test]
 fn an_unknown_tollgate_variable_stops_the_start_and_is_named() {
-    let output = command().env("TOLLGATE_GRPC_ADRESS", "1").arg("serve").output().expect("it runs");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("TOLLGATE_GRPC_ADRESS"));
+    let ended = ended(command().env("TOLLGATE_GRPC_ADRESS", "1").arg("serve"));
+    assert!(ended.code == Some(2) && ended.stderr.contains("TOLLGATE_GRPC_ADRESS"), "{ended:?}");
 }
 
 #[tokio::test]

@@ -70,13 +70,13 @@ impl BudgetStore {
     pub(crate) async fn reserve(&mut self, entries: &[(&str, &str)], hits: u64) -> String {
         let response = self.call(entries, hits).await;
         assert_eq!(response.overall_code(), Code::Ok, "{}", self.name);
-        lease(&response).expect("a lease")
+        lease_of(&response).expect("a lease")
     }
 
     pub(crate) async fn settle(&mut self, entry: (&str, &str), lease: &str, used: u64) {
         let request = with_hits(request("llm", &[&[entry, ("lease", lease)]]), used);
         let response = self.client.call(request).await.expect("an answer");
-        assert_eq!((response.overall_code(), self::lease(&response)), (Code::Ok, None), "{}", self.name);
+        assert_eq!((response.overall_code(), lease_of(&response)), (Code::Ok, None), "{}", self.name);
     }
 
     pub(crate) async fn left(&mut self, entry: (&str, &str)) -> u32 {
@@ -92,13 +92,6 @@ impl BudgetStore {
 pub(crate) fn with_hits(mut request: RateLimitRequest, hits: u64) -> RateLimitRequest {
     request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits_addend = Some(hits));
     request
-}
-
-pub(crate) fn lease(response: &RateLimitResponse) -> Option<String> {
-    match response.dynamic_metadata.as_ref()?.fields.get("lease")?.kind.as_ref()? {
-        prost_types::value::Kind::StringValue(lease) => Some(lease.clone()),
-        _ => None,
-    }
 }
 
 #[tokio::test]
@@ -144,12 +137,7 @@ async fn the_budgets_of_a_request_are_charged_all_or_none_under_one_lease() {
         subject.settle(TEAM, &capped, 1).await;
         // The user's denies.
         let denied = subject.call(&[TEAM, USER, PLAIN], 2_000).await;
-        assert_eq!(
-            (denied.overall_code(), self::lease(&denied)),
-            (Code::OverLimit, None),
-            "{}",
-            subject.name
-        );
+        assert_eq!((denied.overall_code(), lease_of(&denied)), (Code::OverLimit, None), "{}", subject.name);
         for (entry, left) in [(TEAM, 4_998), (USER, 1_999), (PLAIN, 9)] {
             subject.has_left(entry, left).await;
         }
@@ -242,6 +230,29 @@ pub(crate) async fn reservations(tollgate: &Tollgate) -> ReservationServiceClien
     ReservationServiceClient::new(channel)
 }
 
+/// A client of the reservation service.
+pub(crate) struct Reserving(pub(crate) ReservationServiceClient<Channel>);
+
+impl Reserving {
+    pub(crate) async fn reserve(
+        &mut self,
+        id: &str,
+        entries: &[(&str, &str)],
+        amount: u64,
+    ) -> (reserve_response::Code, String) {
+        let (domain, descriptors) = ("llm".to_owned(), descriptors(entries));
+        let request = ReserveRequest { domain, descriptors, amount, id: id.to_owned() };
+        let response = self.0.reserve(request).await.expect("an answer").into_inner();
+        (response.code(), response.id)
+    }
+
+    pub(crate) async fn commit(&mut self, id: &str, entry: (&str, &str), used: u64) {
+        let (domain, descriptors) = ("llm".to_owned(), descriptors(&[entry]));
+        let request = CommitRequest { domain, descriptors, id: id.to_owned(), used };
+        self.0.commit(request).await.expect("an answer");
+    }
+}
+
 pub(crate) fn descriptors(entries: &[(&str, &str)]) -> Vec<Descriptor> {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
     entries.iter().map(|named| Descriptor { entries: vec![entry(named)] }).collect()
@@ -304,12 +315,7 @@ async fn reservations_work_over_json() {
         let body = format!(
             r#"{{"domain": "llm", "descriptors": [{{"entries": [{entries}], "hitsAddend": {hits}}}]}}"#
         );
-        let answer = http::send(
-            "POST",
-            &subject.tollgate.url("/json"),
-            &[("content-type", "application/json")],
-            Some(&body),
-        );
+        let answer = subject.tollgate.post(&body);
         assert_eq!(answer.status, 200, "{}", answer.body);
         answer.json()
     };

@@ -4,15 +4,8 @@ use std::process;
 
 use crate::support::prelude::*;
 
-fn run(program: &str, arguments: &[&str]) -> Output {
-    let output = Command::new(program).args(arguments).current_dir(project("")).output();
-    let output = output.expect("it is installed");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output
-}
-
-fn text(output: Output) -> String {
-    String::from_utf8(output.stdout).expect("a text")
+fn run(program: &str, arguments: &[&str]) -> String {
+    output_of(Command::new(program).args(arguments).current_dir(project("")))
 }
 
 /// The fields of each line.
@@ -23,7 +16,7 @@ fn fields(text: &str) -> Vec<Vec<&str>> {
 #[test]
 fn a_plan_uses_every_processor_once_and_reaches_eight_shards() {
     for processors in [4_usize, 8, 16, 64] {
-        let plan = text(run("benches/scale.sh", &["--plan", &processors.to_string()]));
+        let plan = run("benches/scale.sh", &["--plan", &processors.to_string()]);
         let rows = fields(&plan);
         let number = |row: &[&str], at: usize| row[at].parse::<usize>().expect("a number");
         for row in &rows {
@@ -36,11 +29,11 @@ fn a_plan_uses_every_processor_once_and_reaches_eight_shards() {
         let fit: Vec<_> = all.iter().copied().filter(|count| *count <= processors / 2).collect();
         assert_eq!(shards.collect::<Vec<_>>(), fit);
     }
-    let budgets = text(run("benches/scale.sh", &["--plan", "16"]));
+    let budgets = run("benches/scale.sh", &["--plan", "16"]);
     let budgets = fields(&budgets).into_iter().filter(|row| row[0] == "budget");
     assert_eq!(budgets.map(|row| row[6].to_owned()).collect::<Vec<_>>(), ["8", "4"], "8 and 12 of 16");
     // Too few to divide: the roles share them.
-    let small = text(run("benches/scale.sh", &["--plan", "2"]));
+    let small = run("benches/scale.sh", &["--plan", "2"]);
     assert!(fields(&small).iter().all(|row| row[5..] == ["0", "0"]), "{small}");
 }
 
@@ -65,7 +58,7 @@ fn format_by(script: &str, medians: &str, directory: &Path) -> String {
     fs::write(&file, medians).expect("writable");
     let script = format!("benches/scale/{script}.awk");
     let file = file.to_str().expect("a name");
-    text(run("awk", &["-f", "benches/scale/model.awk", "-f", &script, file]))
+    run("awk", &["-f", "benches/scale/model.awk", "-f", &script, file])
 }
 
 #[test]

@@ -104,8 +104,8 @@ fn neither_help_nor_an_error_shows_a_set_value() {
     let shown = |prepare: &dyn Fn(&mut Command) -> &mut Command| {
         let mut command = command();
         prepare(&mut command);
-        let Output { stdout, stderr, .. } = command.output().expect("it runs");
-        String::from_utf8([stdout, stderr].concat()).expect("a text")
+        let Ended { stdout, stderr, .. } = ended(&mut command);
+        stdout + &stderr
     };
     let good = format!("redis://:{SECRET}@127.0.0.1:1");
     for verb in [&["--help"][..], &["-h"], &["serve", "--help"], &["check", "--help"], &["--version"]] {
@@ -158,9 +158,9 @@ fn a_secret_given_in_place_of_a_path_is_not_shown() {
             for port in ["grpc", "http", "admin"] {
                 serve.args([&format!("--{port}-address"), "127.0.0.1:0"]);
             }
-            let output = serve.args(flags).output().expect("it runs");
-            assert!(matches!(output.status.code(), Some(1 | 2)), "{:?}", output.status);
-            assert_kept(flags[0], &String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
+            let Ended { code, stdout, stderr } = ended(serve.args(flags));
+            assert!(matches!(code, Some(1 | 2)), "{code:?}");
+            assert_kept(flags[0], &(stdout + &stderr));
         }
     }
 }

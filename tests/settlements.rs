@@ -5,16 +5,12 @@ use tollgate::proto::{
         extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride,
         r#type::v3::RateLimitUnit,
     },
-    tollgate::reservation::v1::{
-        CommitRequest, ReserveRequest, reservation_service_client::ReservationServiceClient,
-        reserve_response::Code as Reserved,
-    },
+    tollgate::reservation::v1::{ReserveRequest, reserve_response::Code as Reserved},
 };
-use tonic::transport::Channel;
 
 use crate::{
     budget_sum::RESERVE,
-    reservations::{BudgetStore, descriptors, reservations, with_hits},
+    reservations::{BudgetStore, Reserving, descriptors, reservations, with_hits},
     support::{http2::Leaver, prelude::*},
 };
 
@@ -79,33 +75,10 @@ async fn a_stream_longer_than_its_time_to_live_is_charged_what_it_used() {
     }
 }
 
-struct Reserving {
-    service: ReservationServiceClient<Channel>,
-}
-
-impl Reserving {
-    async fn reserve(&mut self, id: &str, entries: &[(&str, &str)], amount: u64) -> (Reserved, String) {
-        let request = ReserveRequest {
-            domain: "llm".to_owned(),
-            descriptors: descriptors(entries),
-            amount,
-            id: id.to_owned(),
-        };
-        let response = self.service.reserve(request).await.expect("an answer").into_inner();
-        (response.code(), response.id)
-    }
-
-    async fn commit(&mut self, id: &str, used: u64) {
-        let descriptors = descriptors(&[USER]);
-        let request = CommitRequest { domain: "llm".to_owned(), descriptors, id: id.to_owned(), used };
-        self.service.commit(request).await.expect("an answer");
-    }
-}
-
 #[tokio::test]
 async fn an_id_that_holds_less_than_is_wanted_reserves_nothing() {
     for mut subject in BudgetStore::all().await {
-        let mut service = Reserving { service: reservations(&subject.tollgate).await };
+        let mut service = Reserving(reservations(&subject.tollgate).await);
         let name = subject.name;
         assert_eq!(service.reserve("a", &[USER], 100).await, (Reserved::Reserved, "a".to_owned()), "{name}");
         // A retry, or a part of what is held.
@@ -114,7 +87,7 @@ async fn an_id_that_holds_less_than_is_wanted_reserves_nothing() {
         }
         assert_eq!(service.reserve("a", &[USER], 101).await, (Reserved::IdConflict, String::new()), "{name}");
         assert_eq!(subject.left(USER).await, 1_900, "{name}");
-        service.commit("a", 100).await;
+        service.commit("a", USER, 100).await;
         for _ in 0..50 {
             assert_eq!(service.reserve("a", &[USER], 100).await.0, Reserved::IdConflict, "{name}");
         }

@@ -270,14 +270,14 @@ async fn clients_connected_before_a_stop_are_served_over_tls_too() {
     assert_eq!(tollgate.wait(), Some(0));
 }
 
-fn refused(flags: &[String]) -> Output {
+fn refused(flags: &[String]) -> Ended {
     let config = rules(RULES);
     let mut serve = command();
     serve.arg("serve").arg("--config").arg(config.path());
     for port in ["grpc", "http", "admin"] {
         serve.args([&format!("--{port}-address"), "127.0.0.1:0"]);
     }
-    serve.args(flags).output().expect("it runs")
+    ended(serve.args(flags))
 }
 
 #[test]
@@ -303,9 +303,8 @@ fn unusable_files_stop_the_start_with_flag_and_path_but_not_their_content() {
             Some(text) => fs::write(&path, text).expect("written"),
             None => fs::remove_file(&path).expect("removed"),
         }
-        let output = refused(&flags("grpc", directory.path(), &[]));
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{text}");
+        let Ended { code, stderr: text, .. } = refused(&flags("grpc", directory.path(), &[]));
+        assert_eq!(code, Some(1), "{text}");
         assert!(text.contains(flag) && text.contains(&path.display().to_string()), "{flag} {text}");
         assert!(!text.contains(&secret), "{text}");
     }

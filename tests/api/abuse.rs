@@ -88,8 +88,7 @@ impl AbusedFleet {
 
     /// Whether a limit decides requests of the key, and no list.
     fn is_limited(&self, number: usize, value: &str) -> bool {
-        let request = json!({"domain": "web", "descriptors": [{"entries": [{"key": "k", "value": value}]}]});
-        let answer = http::post(&self.instances[number].url("/json"), &request.to_string());
+        let answer = self.instances[number].hit("web", &[("k", value)]);
         let body: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         body["statuses"][0]["currentLimit"].is_object()
     }

@@ -21,7 +21,7 @@ fn descriptor(ip: &str) -> Value {
 
 fn hit(tollgate: &Tollgate, descriptor: &Value) -> u16 {
     let body = json!({"domain": "web", "descriptors": [{"entries": descriptor}]});
-    http::post(&tollgate.url("/json"), &body.to_string()).status
+    tollgate.post(&body.to_string()).status
 }
 
 /// The statuses of a hit by each spelling.

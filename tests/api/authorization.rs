@@ -114,17 +114,14 @@ fn an_invalid_token_file_stops_the_start_and_is_not_shown() {
     let config = rules(&limit(5));
     let file = tempfile::NamedTempFile::new().expect("a file");
     fs::write(file.path(), format!("{}eve operator {VIEWER}\n", tokens())).expect("written");
-    let output = command()
-        .args(["serve", "--config"])
-        .arg(config.path())
-        .args(["--admin-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"])
-        .args(["--grpc-address", "127.0.0.1:0", "--admin-token-file"])
-        .arg(file.path())
-        .output()
-        .expect("it runs");
-    assert_eq!(output.status.code(), Some(1));
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let mut serve = command();
+    serve.args(["serve", "--config"]).arg(config.path()).arg("--admin-token-file").arg(file.path());
+    for port in ["grpc", "http", "admin"] {
+        serve.args([&format!("--{port}-address"), "127.0.0.1:0"]);
+    }
+    let Ended { code, stdout, stderr } = ended(&mut serve);
+    assert_eq!(code, Some(1));
+    let text = stdout + &stderr;
     assert!(text.contains("line 5: duplicate of the token in line 4") && !text.contains("secret"), "{text}");
 }
 

@@ -20,7 +20,7 @@ descriptors:
 
 fn status(tollgate: &Tollgate, entries: &Value) -> u16 {
     let request = json!({ "domain": "web", "descriptors": [{ "entries": entries }] });
-    http::post(&tollgate.url("/json"), &request.to_string()).status
+    tollgate.post(&request.to_string()).status
 }
 
 /// Sends requests without waiting until the only listed ban is that of the descriptor.
@@ -100,8 +100,8 @@ fn a_watched_ban_is_listed_and_lifted_by_command_at_another_instance() {
     let run = |words: &[&str]| {
         let mut program: Command = command();
         program.args(words).args(["--admin-url", &other.admin_url("")]);
-        let output = program.output().expect("it runs");
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+        let ended = ended(&mut program);
+        (ended.code, ended.stdout)
     };
     let (code_of_list, list) = run(&["counters", "bans", "--domain", "web", "--mode", "watch"]);
     let id = ban["id"].as_str().expect("an id");

@@ -2,10 +2,8 @@
 
 use super::*;
 
-const REQUEST: &str = r#"{"domain": "web", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
-
 fn hit(tollgate: &Tollgate) -> u16 {
-    http::post(&tollgate.url("/json"), REQUEST).status
+    tollgate.hit("web", &[("k", "v")]).status
 }
 
 #[test]
@@ -67,7 +65,7 @@ fn usage_of_a_descriptor_is_read_without_a_charge() {
     let tollgate = Tollgate::serving(USAGE_RULES, &[]);
     let admin = Admin::of(&tollgate);
     let charge = r#"{"domain": "web", "descriptors": [{"entries": [{"key": "team", "value": "a,b"}], "hitsAddend": "30000000001"}]}"#;
-    assert_eq!(http::post(&tollgate.url("/json"), charge).status, 200);
+    assert_eq!(tollgate.post(charge).status, 200);
     for _ in 0..2 {
         let usage = admin.get("/usage?domain=web&descriptor=team%3D%22a%2Cb%22");
         assert_eq!((&usage["domain"], usage["limits"].as_array().map(Vec::len)), (&json!("web"), Some(1)));
@@ -98,7 +96,7 @@ fn assert_held_hits_are_neither_used_nor_left(tollgate: &Tollgate, admin: &Admin
         let body = format!(
             r#"{{"domain": "web", "descriptors": [{{"entries": [{entries}], "hitsAddend": {hits}}}]}}"#
         );
-        let answer = http::post(&tollgate.url("/json"), &body);
+        let answer = tollgate.post(&body);
         assert_eq!(answer.status, 200, "{}", answer.body);
         answer.json()
     };
@@ -146,11 +144,8 @@ fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
     }
     assert_eq!(admin.done("POST", "/try", &proposed(2), 200)["is_over_limit"], true);
     let arguments = ["explain", "--domain", "web", "k=v", "--config"];
-    let explained = command().args(arguments).arg(config.path()).output().expect("it runs");
-    assert_eq!(
-        admin.done("POST", "/try", &request, 200)["text"],
-        String::from_utf8_lossy(&explained.stdout).as_ref()
-    );
+    let explained = ended(command().args(arguments).arg(config.path())).stdout;
+    assert_eq!(admin.done("POST", "/try", &request, 200)["text"], explained);
     let broken = json!({"domain": "web", "descriptors": [k("v")], "files": {"a.yaml": "domain: ["}});
     assert_eq!(code(&admin.post("/try", &broken)), (422, "invalid"));
     let elsewhere = admin.done("POST", "/try", &json!({"domain": "none", "descriptors": [k("v")]}), 200);
@@ -206,7 +201,7 @@ fn reads_and_refunds_of_hits_leave_the_permits_of_a_lease_alone() {
     let places = "- key: slow\n  rate_limit: {algorithm: concurrency, requests_per_unit: 1}\n";
     let tollgate = Tollgate::serving(&format!("{}{places}", limit(3)), &[]);
     let admin = Admin::of(&tollgate);
-    let send = |hits, lease: Option<&str>| http::post(&tollgate.url("/json"), &slow(hits, lease));
+    let send = |hits, lease: Option<&str>| tollgate.post(&slow(hits, lease));
     let taken = send(1, None);
     let lease = taken.json();
     let lease = lease["dynamicMetadata"]["lease"].as_str().expect("a lease");
@@ -257,10 +252,7 @@ fn the_predicted_verdict_matches_the_next_hit_for_every_algorithm() {
         assert_eq!(tried["problem"].is_null(), is_over.is_some(), "{tried}");
         would_pass
     };
-    let send = |key: &str| {
-        let request = json!({"domain": "web", "descriptors": [{"entries": descriptor(key)}]}).to_string();
-        http::post(&tollgate.url("/json"), &request).status
-    };
+    let send = |key: &str| tollgate.hit("web", &[(key, "v")]).status;
     for (key, _) in limits {
         for expected in [200, 200, 429] {
             assert_eq!(said(key), Some(expected == 200), "{key}");

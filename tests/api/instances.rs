@@ -31,8 +31,7 @@ impl Fleet {
 
     /// Sends a request for `key=value` to an instance; returns the status and the limit.
     fn decide(&self, number: usize, key: &str, value: &str) -> (u16, Value) {
-        let request = json!({"domain": "web", "descriptors": [{"entries": [{"key": key, "value": value}]}]});
-        let answer = http::post(&self.instances[number].0.url("/json"), &request.to_string());
+        let answer = self.instances[number].0.hit("web", &[(key, value)]);
         let body = answer.json();
         (answer.status, body["statuses"][0]["currentLimit"]["requestsPerUnit"].clone())
     }

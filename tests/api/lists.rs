@@ -10,7 +10,7 @@ fn hits(tollgate: &Tollgate, entries: &Value, hits: u32) -> u16 {
     let mut status = 503;
     // A busy machine may keep the store from deciding in time; such a request is not counted.
     wait("the request is decided", || {
-        status = http::post(&tollgate.url("/json"), &request.to_string()).status;
+        status = tollgate.post(&request.to_string()).status;
         status != 503
     });
     status

@@ -30,17 +30,15 @@ fn responses_match_the_openapi_document() {
     assert!(tester.exists(), "Schemathesis is missing: tests/run.sh install");
     // It keeps what it found where it runs.
     let scratch = tempfile::tempdir().expect("a directory");
-    let output = Command::new(tester)
+    let mut program = Command::new(tester);
+    program
         .arg("--config-file")
         .arg(project("tests/api/schemathesis.toml"))
         .args(["run", &tollgate.admin_url("/api/v1/openapi.json"), "--url", &tollgate.admin_url("/api/v1")])
         .args(["--header", &format!("Authorization: Bearer {TOKEN}")])
         .args(["--checks", "all", "--max-examples", "15", "--seed", "1", "--no-color"])
-        .current_dir(scratch.path())
-        .output()
-        .expect("it runs");
-    let report = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+        .current_dir(scratch.path());
+    let report = output_of(&mut program);
     assert!(report.contains(&format!("Tested: {}", operations())), "{report}");
 }
 
@@ -62,9 +60,8 @@ fn documented_api_examples_work() {
 
     let tollgate = Tollgate::start(&config, &["--rules", "memory"]);
     let script = block("sh api").replace("http://127.0.0.1:6070", &tollgate.admin_url(""));
-    let output = Command::new("bash").args(["-e", "-c", &script]).output().expect("it runs");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && !text.contains("\"error\""), "{text}");
+    let text = output_of(Command::new("bash").args(["-e", "-c", &script]));
+    assert!(!text.contains("\"error\""), "{text}");
     let admin = Admin::of(&tollgate);
     assert_eq!(admin.current(), 3, "{text}");
     assert_eq!(admin.get("/lists")["entries"][0]["reason"], "scraping");

@@ -56,8 +56,8 @@ fn invalid_rules_are_refused_with_the_report_of_check() {
     assert_eq!(refused.1["error"]["report"], validated["report"]);
     assert_eq!(refused.1["error"]["problems"], validated["problems"]);
     let directory = rules(broken);
-    let check = command().arg("check").arg(directory.path()).output().expect("it runs");
-    assert_eq!(String::from_utf8_lossy(&check.stderr).trim_end(), validated["report"]);
+    let check = ended(command().arg("check").arg(directory.path()));
+    assert_eq!(check.stderr.trim_end(), validated["report"]);
 
     let good = admin.done("POST", "/validate", &json!({"files": {"rules.yaml": limit(6)}}), 200);
     assert_eq!(good["report"], "all rate limit configs ok: domains 1, rules 1");
@@ -116,10 +116,10 @@ fn denying_all_or_dropping_an_active_domain_requires_force() {
     // No confirmation is required yet.
     assert_eq!(admin.post("/versions", &draft(1, &limit(5))).0, 201);
     admin.done("POST", "/versions/1/rollback", &json!({}), 201);
-    let request = r#"{"domain": "other", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
-    wait("its rules are back", || http::post(&tollgate.url("/json"), request).body.contains("currentLimit"));
+    let hit = || tollgate.hit("other", &[("k", "v")]);
+    wait("its rules are back", || hit().body.contains("currentLimit"));
     wait("its traffic is noticed", || {
-        http::post(&tollgate.url("/json"), request);
+        hit();
         let validated = admin.done("POST", "/validate", &json!({"files": {"a.yaml": limit(5)}}), 200);
         validated["reasons"][0]["code"] == "drops_domain"
     });

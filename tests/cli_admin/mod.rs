@@ -43,16 +43,16 @@ impl Served {
         draft.display().to_string()
     }
 
-    fn run(&self, words: &[&str]) -> Output {
+    fn run(&self, words: &[&str]) -> Ended {
         run(&self.tollgate.admin_url(""), words)
     }
 
     /// Output of a successful command.
     fn done(&self, words: &[&str]) -> String {
         let output = self.run(words);
-        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
-        assert_eq!(text(&output.stderr), "", "{words:?}");
-        text(&output.stdout)
+        assert_eq!(output.code, Some(0), "{words:?}: {}", output.stderr);
+        assert_eq!(output.stderr, "", "{words:?}");
+        output.stdout
     }
 
     /// JSON output of a successful command.
@@ -63,9 +63,9 @@ impl Served {
     /// Error output of a refused command.
     fn refused(&self, words: &[&str]) -> String {
         let output = self.run(words);
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", text(&output.stdout));
-        assert_eq!(text(&output.stdout), "", "{words:?}");
-        text(&output.stderr)
+        assert_eq!(output.code, Some(1), "{words:?}: {}", output.stdout);
+        assert_eq!(output.stdout, "", "{words:?}");
+        output.stderr
     }
 
     /// The status of a request with these hits for `user`.
@@ -73,7 +73,7 @@ impl Served {
         let entries = json!([{ "key": "user", "value": user }]);
         let descriptor = json!({ "entries": entries, "hitsAddend": hits.to_string() });
         let body = json!({ "domain": "shop", "descriptors": [descriptor] });
-        http::post(&self.tollgate.url("/json"), &body.to_string()).status
+        self.tollgate.post(&body.to_string()).status
     }
 
     /// Waits until requests with these hits have the expected status; each attempt uses another user with this
@@ -91,12 +91,8 @@ impl Served {
     }
 }
 
-fn run(url: &str, words: &[&str]) -> Output {
-    command().args(words).args(["--admin-url", url]).output().expect("it runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn run(url: &str, words: &[&str]) -> Ended {
+    ended(command().args(words).args(["--admin-url", url]))
 }
 
 fn write(directory: &Path, name: &str, text: &str) -> String {

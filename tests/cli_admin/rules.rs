@@ -86,8 +86,8 @@ fn a_stale_or_invalid_change_is_refused_and_changes_nothing() {
     assert!(stale.contains("refused (stale)"), "{stale}");
     let wrong = served.draft("wrong", &RULES.replace("year", "years"));
     let report = served.refused(&["rules", "apply", &wrong, "--comment", "x"]);
-    let check = command().args(["check", &wrong]).output().expect("it runs");
-    assert_eq!(report, text(&check.stderr), "the report of check");
+    let check = ended(command().args(["check", &wrong]));
+    assert_eq!(report, check.stderr, "the report of check");
     assert!(report.contains("shop.yaml:4: descriptors[0].rate_limit.unit"), "{report}");
     assert_eq!(served.json(&["rules", "list"])["current"], 2);
 }

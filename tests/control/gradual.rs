@@ -2,14 +2,6 @@
 
 use super::*;
 
-fn api(instance: &Tollgate, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = (!body.is_null()).then(|| body.to_string());
-    let headers = [("content-type", "application/json")];
-    let headers = if body.is_some() { &headers[..] } else { &[] };
-    let answer = http::send(method, &instance.admin_url(&format!("/api/v1{path}")), headers, body.as_deref());
-    (answer.status, serde_json::from_str(&answer.body).unwrap_or_default())
-}
-
 async fn charge(client: &mut Client, value: &str) {
     // A busy machine may keep the store from deciding in time.
     let _ = client.call(request("web", &[&[("k", value)]])).await;
@@ -23,7 +15,7 @@ descriptors:
 ";
 
 fn switch(instance: &Tollgate) -> Value {
-    let (_, found) = api(instance, "GET", "/switches", &Value::Null);
+    let (_, found) = api(instance, "GET", "/switches", None);
     found["switches"][0].clone()
 }
 
@@ -38,7 +30,7 @@ async fn another_instance_goes_on_with_a_ramp_when_the_acting_one_is_killed() {
     let mut instances = vec![start(), start()];
     let set = |ramp: Value| json!({"domain": "web", "rule": "k", "mode": "shadow", "ramp": ramp, "enforce_percent": 5, "reason": "new"});
     let body = set(json!({"steps": [50, 100], "over_s": 4, "max_denied_percent": 5, "min_hits": 10}));
-    let (status, made) = api(&instances[0], "PUT", "/switches", &body);
+    let (status, made) = api(&instances[0], "PUT", "/switches", Some(&body));
     assert_eq!(
         (status, &made["enforce_percent"], &made["ramp"]["back_to_percent"]),
         (200, &json!(50), &json!(5))
@@ -69,7 +61,7 @@ async fn another_instance_goes_on_with_a_ramp_when_the_acting_one_is_killed() {
     })
     .await;
     until("its steps are recorded", async || {
-        let audit = api(&other, "GET", "/audit?limit=20", &Value::Null).1.to_string();
+        let audit = api(&other, "GET", "/audit?limit=20", None).1.to_string();
         audit.contains("ramp: step 2 of 2") && audit.contains("ramp: done at 100%")
     })
     .await;
@@ -88,7 +80,7 @@ async fn a_ramp_is_not_set_back_by_one_client_but_by_many() {
     let ramp = json!({"steps": [50, 100], "over_s": 4, "max_denied_percent": 5, "min_hits": 10});
     let body = json!({"domain": "web", "rule": "k", "mode": "shadow", "ramp": ramp, "reason": "new"});
     for (is_bad, expected) in [(false, "done"), (true, "rolled_back")] {
-        assert_eq!(api(&instance, "PUT", "/switches", &body).0, 200);
+        assert_eq!(api(&instance, "PUT", "/switches", Some(&body)).0, 200);
         let client = instance.client().await;
         until(expected, async || {
             let mut client = client.clone();

@@ -149,18 +149,10 @@ async fn without_permission_to_publish_or_subscribe_polling_is_fast_enough() {
     .await;
     let channels: Vec<String> = cmd("PUBSUB").arg("CHANNELS").query(&mut redis.connect()).expect("a reply");
     assert_eq!(channels, [""; 0], "it is not polled for");
-    let entry = |id: &str, end: Option<u64>| ListEntry {
-        id: id.into(),
-        list: List::Deny,
-        domain: "web".into(),
-        descriptor: vec![ListPair::exact("k", "v")],
-        reason: String::new(),
-        author: "ada".into(),
-        created_at_ms: 1,
-        expires_at_ms: end,
-    };
-    fleet.control.put_entry(entry("a", Some(now_ms() + 1))).await.expect("put");
-    fleet.control.put_entry(entry("b", None)).await.expect("put");
+    let entry = |id: &str| denied(id, "web", "k", "v");
+    let short = ListEntry { expires_at_ms: Some(now_ms() + 1), ..entry("a") };
+    fleet.control.put_entry(short).await.expect("put");
+    fleet.control.put_entry(entry("b")).await.expect("put");
     assert!(fleet.control.remove_entry("b", "ada").await.expect("removed"));
     assert_eq!(fleet.control.audit(None, 3).await.expect("a reply").len(), 3);
 }

@@ -17,8 +17,8 @@ use tollgate::{
     clock::Clock,
     config::{Options, load_files},
     control::{
-        AutomaticEntry, Draft, Files, List, ListEntry, ListPair, ListedBan, Pair, Reconciler, RulesSource,
-        RulesStatus,
+        AuditEntry, AutomaticEntry, Draft, Files, List, ListEntry, ListPair, ListedBan, Pair, Reconciler,
+        RulesSource, RulesStatus, Switch, SwitchMode,
     },
     limiter::ActiveRules,
 };
@@ -51,16 +51,54 @@ fn draft(based_on: Option<u64>, text: &str) -> Draft {
 
 /// An entry that denies a value everywhere.
 fn ban(value: &str) -> ListEntry {
+    denied(value, "*", "k", value)
+}
+
+/// An entry that denies a value in a domain.
+pub(crate) fn denied(id: &str, domain: &str, key: &str, value: &str) -> ListEntry {
     ListEntry {
-        id: value.into(),
+        id: id.into(),
         list: List::Deny,
-        domain: "*".into(),
-        descriptor: vec![ListPair::exact("k", value)],
+        domain: domain.into(),
+        descriptor: vec![ListPair::exact(key, value)],
         reason: String::new(),
         author: "ada".into(),
         created_at_ms: 1,
         expires_at_ms: None,
     }
+}
+
+/// A switch of a rule.
+pub(crate) fn switched(domain: &str, rule: &str, mode: SwitchMode) -> Switch {
+    Switch {
+        domain: domain.into(),
+        rule: rule.into(),
+        mode,
+        enforce_percent: None,
+        ramp: None,
+        reason: String::new(),
+        author: "ada".into(),
+        created_at_ms: 1,
+        expires_at_ms: None,
+    }
+}
+
+/// Sends a request to the admin API of an instance.
+fn api(instance: &Tollgate, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+    let body = body.map(Value::to_string);
+    let answer = http::send(method, &instance.admin_url(&format!("/api/v1{path}")), &[], body.as_deref());
+    (answer.status, serde_json::from_str(&answer.body).unwrap_or_default())
+}
+
+/// Reads all of the audit log, page by page.
+async fn paged_audit(control: &Control) -> Vec<AuditEntry> {
+    let mut page = control.audit(None, 2).await.expect("a reply");
+    let mut all = page.clone();
+    while let Some(last) = page.last() {
+        page = control.audit(Some(&last.id), 2).await.expect("a reply");
+        all.extend(page.clone());
+    }
+    all
 }
 
 /// The automatic entry for the third ban in a row of a value.

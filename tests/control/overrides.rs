@@ -67,7 +67,7 @@ impl OverrideFleet {
 
     /// Sends a request to the API of one instance.
     fn request(&self, at: usize, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
-        request(&self.instances[at], method, path, body)
+        api(&self.instances[at], method, path, body)
     }
 
     fn set(&self, at: usize, key: Option<&str>, limit: u32, expires_in_s: Option<u64>) -> Value {
@@ -82,14 +82,6 @@ impl OverrideFleet {
         assert_eq!(status, 200, "{entry}");
         entry
     }
-}
-
-fn request(instance: &Tollgate, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
-    let headers = [("content-type", "application/json")];
-    let body = body.map(Value::to_string);
-    let headers = if body.is_some() { &headers[..] } else { &[] };
-    let answer = http::send(method, &instance.admin_url(&format!("/api/v1{path}")), headers, body.as_deref());
-    (answer.status, serde_json::from_str(&answer.body).unwrap_or_default())
 }
 
 #[tokio::test]
@@ -171,13 +163,13 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
 fn set_on(instance: &Tollgate, value: &str, limit: u32) {
     let key = json!([{"key": "k", "value": value}]);
     let body = json!({"domain": "web", "rule": "k", "key": key, "rate_limit": {"requests_per_unit": limit}, "reason": "sale"});
-    let (status, entry) = request(instance, "PUT", "/overrides", Some(&body));
+    let (status, entry) = api(instance, "PUT", "/overrides", Some(&body));
     assert_eq!(status, 200, "{entry}");
 }
 
 /// The overridden limits by value.
 fn limits_on(instance: &Tollgate) -> Vec<(String, u64)> {
-    let listed = request(instance, "GET", "/overrides", None).1;
+    let listed = api(instance, "GET", "/overrides", None).1;
     let overrides = listed["overrides"].as_array().cloned().unwrap_or_default();
     let limit = |entry: &Value| {
         let value = entry["key"][0]["value"].as_str()?.to_owned();
@@ -215,7 +207,7 @@ async fn overrides_of_a_file_are_added_to_a_store_that_has_others() {
         for instance in [&again, &other] {
             until("the overrides of both", async || limits_on(instance) == expected).await;
         }
-        let audit = request(&other, "GET", "/audit", None).1.to_string();
+        let audit = api(&other, "GET", "/audit", None).1.to_string();
         assert!(audit.contains("changes of overrides") && audit.contains("restored"), "{audit}");
         let is_kept = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().contains(".conflict-");
         let kept: Vec<_> = fs::read_dir(files.path()).expect("there").flatten().filter(is_kept).collect();
@@ -247,9 +239,8 @@ fn an_overrides_file_without_end_is_refused_at_the_start() {
     std::os::unix::fs::symlink("/dev/zero", &file).expect("linked");
     let mut program = command();
     let program = program.arg("serve").arg("--config").arg(config.path()).arg("--overrides-file").arg(&file);
-    let output = program.output().expect("the program starts");
-    assert!(!output.status.success());
-    let error = String::from_utf8_lossy(&output.stderr);
+    let Ended { code, stderr: error, .. } = ended(program);
+    assert_ne!(code, Some(0));
     assert!(error.contains("is a device; expected a file"), "{error}");
 }
 

@@ -16,12 +16,9 @@ async fn hit(client: &mut Client) -> (bool, u32) {
 fn set(tollgate: &Tollgate, key: &Value, limit: u32) -> String {
     let body = json!({"domain": "web", "rule": "k", "key": key, "reason": "r",
                       "rate_limit": {"requests_per_unit": limit}});
-    let headers = [("content-type", "application/json")];
-    let url = tollgate.admin_url("/api/v1/overrides");
-    let answer = http::send("PUT", &url, &headers, Some(&body.to_string()));
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    let entry = answer.json();
-    format!("{url}/{}", entry["id"].as_str().expect("an id"))
+    let (status, entry) = api(tollgate, "PUT", "/overrides", Some(&body));
+    assert_eq!(status, 200, "{entry}");
+    tollgate.admin_url(&format!("/api/v1/overrides/{}", entry["id"].as_str().expect("an id")))
 }
 
 async fn raised(store: &str, algorithm: &str, key: Value) {

@@ -38,17 +38,10 @@ fn pictures() -> PathBuf {
 fn walk(tollgate: &Tollgate, arguments: &[&str]) {
     let python = project("target/tools/bin/python3");
     assert!(python.exists(), "tests/run.sh install installs what the dashboard is tested with");
-    let output = Command::new(python)
-        .arg("-B")
-        .arg(project("tests/dashboard/scenarios.py"))
-        .args(["--url", &tollgate.admin_url(""), "--calls", &tollgate.url("")])
-        .arg("--pictures")
-        .arg(pictures())
-        .args(arguments)
-        .output()
-        .expect("Python starts");
-    println!("{}", String::from_utf8_lossy(&output.stdout));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut python = Command::new(python);
+    python.arg("-B").arg(project("tests/dashboard/scenarios.py")).arg("--pictures").arg(pictures());
+    python.args(["--url", &tollgate.admin_url(""), "--calls", &tollgate.url("")]);
+    println!("{}", output_of(python.args(arguments)));
 }
 
 /// Sends a request for some hits on one descriptor to the JSON twin.
@@ -60,7 +53,7 @@ fn send(tollgate: &Tollgate, domain: &str, entries: &[(&str, &str)], hits: u32) 
         "descriptors": [{ "entries": entries }],
         "hitsAddend": hits,
     });
-    http::post(&tollgate.url("/json"), &request.to_string())
+    tollgate.post(&request.to_string())
 }
 
 #[test]

@@ -125,12 +125,8 @@ fn envoy_is_the_one_at_the_edge() {
         text.replace(from, to)
     });
     assert_eq!(moved, edge);
-    let validated = Command::new(envoy::program())
-        .args(["--mode", "validate", "--log-level", "error", "--config-path"])
-        .arg(project("deploy/compose/envoy.yaml"))
-        .output()
-        .expect("Envoy runs");
-    assert!(validated.status.success(), "{}", String::from_utf8_lossy(&validated.stderr));
+    let (is_valid, report) = envoy::validate(&project("deploy/compose/envoy.yaml"));
+    assert!(is_valid, "{report}");
 }
 
 #[test]
@@ -146,12 +142,8 @@ fn prometheus_and_grafana_find_their_mounted_files() {
         let name = to.strip_prefix("/etc/prometheus/").expect("where it looks");
         fs::copy(from, directory.path().join(name)).expect("copied");
     }
-    let checked = Command::new("promtool")
-        .args(["check", "config"])
-        .arg(directory.path().join("prometheus.yml"))
-        .output()
-        .expect("promtool is installed");
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    let file = directory.path().join("prometheus.yml");
+    output_of(Command::new("promtool").args(["check", "config"]).arg(file));
 
     let dashboards = yaml("deploy/compose/dashboards.yaml");
     let path = dashboards.pointer("/providers/0/options/path").and_then(Value::as_str).expect("a path");
@@ -177,8 +169,8 @@ fn the_demo_shows_what_it_narrates() {
     let envoy = Bootstrap::read("edge", tollgate.grpc_port, None).run(&[tollgate.grpc_port]);
     let server: String = cmd("INFO").arg("server").query(&mut redis.connect()).expect("a reply");
     let process = server.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a number");
-    let demo = Command::new(project("deploy/compose/demo.sh"))
-        .env("ENVOY", format!("http://127.0.0.1:{}", envoy.port))
+    let mut demo = Command::new(project("deploy/compose/demo.sh"));
+    demo.env("ENVOY", format!("http://127.0.0.1:{}", envoy.port))
         .env("RULES", &file)
         .env("PACE", "0")
         .env("TOLLGATE", command().get_program())
@@ -188,11 +180,8 @@ fn the_demo_shows_what_it_narrates() {
         .env("STOP_REDIS", format!("kill -STOP {process}"))
         .env("START_REDIS", format!("kill -CONT {process}"))
         .env("SECONDS_OF_LOAD", "1")
-        .env("HOT", "300")
-        .output()
-        .expect("bash");
-    let shown = String::from_utf8_lossy(&demo.stdout);
-    assert!(demo.status.success(), "{shown}{}", String::from_utf8_lossy(&demo.stderr));
+        .env("HOT", "300");
+    let shown = output_of(&mut demo);
     for expected in [
         "200 200 200 200 200 200 200 200 200 200 429 429",
         "retry-after: ",

@@ -5,20 +5,14 @@ use super::*;
 /// A package of the program, and its content.
 fn package() -> (TempDir, String) {
     let out = tempfile::tempdir().expect("a directory");
-    let built = Command::new(project("deploy/debian/build.sh"))
-        .args([env!("CARGO_BIN_EXE_tollgate"), env!("CARGO_PKG_VERSION"), "amd64"])
-        .arg(out.path())
-        .env("COMPRESSION", "none")
-        .output()
-        .expect("it runs");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let words = [env!("CARGO_BIN_EXE_tollgate"), env!("CARGO_PKG_VERSION"), "amd64"];
+    let mut build = Command::new(project("deploy/debian/build.sh"));
+    output_of(build.args(words).arg(out.path()).env("COMPRESSION", "none"));
     let file = out.path().join(format!("tollgate_{}_amd64.deb", env!("CARGO_PKG_VERSION")));
     let root = out.path().join("root");
-    let extracted =
-        Command::new("dpkg-deb").arg("--raw-extract").args([&file, &root]).status().expect("dpkg-deb");
-    assert!(extracted.success());
-    let listed = Command::new("dpkg-deb").arg("--contents").arg(&file).output().expect("dpkg-deb").stdout;
-    (out, String::from_utf8(listed).expect("UTF-8"))
+    output_of(Command::new("dpkg-deb").arg("--raw-extract").args([&file, &root]));
+    let listed = output_of(Command::new("dpkg-deb").arg("--contents").arg(&file));
+    (out, listed)
 }
 
 #[test]
@@ -49,8 +43,7 @@ fn the_package_has_the_service_the_rules_and_what_shells_and_man_read() {
     let variables = fs::read_to_string(root.join("etc/default/tollgate")).expect("a file");
     let mut variables = variables.lines().filter_map(|line| line.strip_prefix('#')?.split_once('='));
     assert!(variables.any(|(name, _)| settings.contains(&format!("`{name}`"))));
-    let checked = command().arg("check").arg(root.join("etc/tollgate/rules")).output().expect("it runs");
-    assert!(checked.status.success(), "{checked:?}");
+    output_of(command().arg("check").arg(root.join("etc/tollgate/rules")));
 }
 
 #[test]
@@ -62,17 +55,9 @@ fn the_service_is_valid_and_confined() {
     fs::create_dir(root.join("bin")).expect("made");
     fs::copy("/bin/kill", root.join("bin/kill")).expect("copied");
     // Both need no running systemd.
-    let verified = Command::new("systemd-analyze")
-        .args(["verify", "--man=no", "--recursive-errors=no", "--root"])
-        .args([&root, &unit])
-        .output()
-        .expect("systemd-analyze");
-    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    let verify = ["verify", "--man=no", "--recursive-errors=no", "--root"];
+    output_of(Command::new("systemd-analyze").args(verify).args([&root, &unit]));
     // Exposure in tenths: 0 is the safest, and a service without any restriction has 96.
-    let rated = Command::new("systemd-analyze")
-        .args(["security", "--offline=true", "--threshold=15", "--no-pager"])
-        .arg(&unit)
-        .output()
-        .expect("systemd-analyze");
-    assert!(rated.status.success(), "{}", String::from_utf8_lossy(&rated.stdout));
+    let rate = ["security", "--offline=true", "--threshold=15", "--no-pager"];
+    output_of(Command::new("systemd-analyze").args(rate).arg(&unit));
 }

@@ -150,23 +150,15 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 fn image() -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let program = command().get_program().to_owned();
-    let laid_out = Command::new("sh")
-        .arg("-c")
-        // As a builder may have it whose umask is strict.
-        .arg("umask 077; exec sh deploy/docker/layout.sh \"$@\"")
-        .arg("sh")
-        .arg(&program)
-        .arg(directory.path())
-        .current_dir(project("."))
-        .output()
-        .expect("a shell");
-    assert!(laid_out.status.success(), "{}", String::from_utf8_lossy(&laid_out.stderr));
+    // As a builder may have it whose umask is strict.
+    let lay_out = ["-c", "umask 077; exec sh deploy/docker/layout.sh \"$@\"", "sh"];
+    let mut shell = Command::new("sh");
+    output_of(shell.args(lay_out).arg(&program).arg(directory.path()).current_dir(project(".")));
     for entry in files(directory.path()) {
         let mode = fs::symlink_metadata(&entry).expect("read").permissions().mode();
         assert_eq!(mode & 0o004, 0o004, "{} is not for everyone", entry.display());
     }
-    let libraries = Command::new("ldd").arg(&program).output().expect("ldd runs").stdout;
-    let libraries = String::from_utf8(libraries).expect("a text");
+    let libraries = ended(Command::new("ldd").arg(&program)).stdout;
     let paths = libraries.split_whitespace().filter(|word| word.starts_with('/'));
     paths.for_each(|path| copy_into(directory.path(), path));
     directory
@@ -178,19 +170,16 @@ fn tried(image: &TempDir, command: &[&str], variables: &[(&str, &str)]) -> Vec<S
     // A port of its own in place of 8080, as if it were the only one on its address.
     let variables = variables.iter().map(|(name, value)| (*name, value.replace("8080", &port)));
     let command = command.iter().map(|word| word.replace("8080", &port));
-    let tried = Command::new("sh")
+    let mut shell = Command::new("sh");
+    shell
         .arg(project("deploy/docker/try.sh"))
         .arg(image.path())
         .arg(&port)
         .args(command)
         .env_clear()
         .env("PATH", env::var_os("PATH").unwrap_or_default())
-        .envs(variables)
-        .output()
-        .expect("a shell");
-    let said = String::from_utf8_lossy(&tried.stdout).into_owned();
-    assert!(tried.status.success(), "{said}{}", String::from_utf8_lossy(&tried.stderr));
-    said.lines().map(str::to_owned).collect()
+        .envs(variables);
+    output_of(&mut shell).lines().map(str::to_owned).collect()
 }
 
 const REQUEST: &str = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "path", "value": "/"}]}]}"#;

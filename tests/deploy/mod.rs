@@ -42,21 +42,11 @@ fn installed(path: &str) -> PathBuf {
 }
 
 /// The JSON output of a Python script for `input`, with the packages that `tests/run.sh` installs.
-pub(crate) fn python(arguments: &[&str], input: Vec<u8>) -> Value {
-    let mut script = Command::new(installed("target/tools/bin/python"))
-        .args(arguments)
-        .current_dir(project("."))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("python starts");
-    let mut pipe = script.stdin.take().expect("piped");
-    let feed = thread::spawn(move || pipe.write_all(&input));
-    let output = script.wait_with_output().expect("it was started");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    feed.join().expect("no panic").expect("taken");
-    serde_json::from_slice(&output.stdout).expect("JSON")
+pub(crate) fn python(arguments: &[&str], input: impl Into<Vec<u8>>) -> Value {
+    let mut script = Command::new(installed("target/tools/bin/python"));
+    let ended = ended_with(script.args(arguments).current_dir(project(".")), input);
+    assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+    serde_json::from_str(&ended.stdout).expect("JSON")
 }
 
 /// The documents of a file of the project.

@@ -25,9 +25,7 @@ fn every_file_of_deploy_has_a_mutation() {
         expected.iter().filter(|path| !broken.contains(path.to_str().expect("a text"))).collect();
     assert!(forgotten.is_empty(), "tests/deploy/mutate.py breaks nothing in {forgotten:?}");
 
-    let tests =
-        Command::new(env::current_exe().expect("this program")).arg("--list").output().expect("it runs");
-    let tests = String::from_utf8(tests.stdout).expect("a text");
+    let tests = output_of(Command::new(env::current_exe().expect("this program")).arg("--list"));
     for [file, stands, instead, names] in &list {
         let text = fs::read_to_string(project(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
         assert!(text.contains(stands) && stands != instead, "{file} has no {stands}");

@@ -49,7 +49,7 @@ impl Build {
     }
 
     /// The output of `compile.sh`, and what it called, with `T` for the directory of the build.
-    fn run(&self, profile_guided: Option<&str>) -> (Output, Vec<String>) {
+    fn run(&self, profile_guided: Option<&str>) -> (Ended, Vec<String>) {
         let log = self.path("log");
         fs::write(&log, "").expect("writable");
         let path = format!("{}:{}", self.path("bin"), env::var("PATH").expect("a text"));
@@ -57,7 +57,7 @@ impl Build {
         compile.arg(self.path("docker/compile.sh")).arg("root").env("PATH", path).env("LOG", &log);
         compile.env("CARGO_TARGET_DIR", self.path("target")).env_remove("PROFILE_GUIDED");
         compile.envs(profile_guided.map(|value| ("PROFILE_GUIDED", value)));
-        let output = compile.output().expect("a shell");
+        let output = ended(&mut compile);
         let log = fs::read_to_string(log).expect("a log").replace(&self.path("target"), "T");
         (output, log.lines().map(str::to_owned).collect())
     }
@@ -69,7 +69,7 @@ const STATIC: &str = "build -Ctarget-feature=+crt-static";
 fn the_program_is_built_with_a_profile_that_is_recorded_once_for_a_source() {
     let build = Build::new().with_llvm_profdata();
     let (output, calls) = build.run(None);
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.code, Some(0), "{output:?}");
     let instrumented = format!("{STATIC} -Cprofile-generate=T/machine/profiles/raw");
     let optimized = calls[4].clone();
     let profile =
@@ -91,14 +91,13 @@ fn the_program_is_built_with_a_profile_that_is_recorded_once_for_a_source() {
 fn a_build_without_a_profile_needs_no_further_tools() {
     let build = Build::new();
     let (output, calls) = build.run(Some("no"));
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(calls, [STATIC, "layout T/machine/dist/tollgate root"]);
     for (value, problem) in
         [(None, "llvm-profdata of LLVM 99 is missing"), (Some("true"), "expected yes or no")]
     {
         let (output, calls) = build.run(value);
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && error.contains(problem), "{error}");
+        assert!(output.code != Some(0) && output.stderr.contains(problem), "{output:?}");
         assert!(calls.is_empty(), "{calls:?}");
     }
 }
@@ -107,13 +106,12 @@ fn a_build_without_a_profile_needs_no_further_tools() {
 #[test]
 fn the_training_load_succeeds_with_each_store() {
     let ports = [(); 4].map(|()| free_port().to_string());
-    let trained = Command::new("sh")
+    let mut shell = Command::new("sh");
+    shell
         .arg(project("deploy/docker/train.sh"))
         .arg(command().get_program())
         .arg(tool("tollgate-load").get_program())
         .args(ports)
-        .env("TRAIN_SECONDS", "0.1")
-        .output()
-        .expect("a shell");
-    assert!(trained.status.success(), "{}", String::from_utf8_lossy(&trained.stderr));
+        .env("TRAIN_SECONDS", "0.1");
+    output_of(&mut shell);
 }

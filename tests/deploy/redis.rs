@@ -5,7 +5,6 @@ use crate::support::Process;
 
 const RULES: &str =
     "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1000000}\n";
-const REQUEST: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
 
 /// A server of the script or configuration under test, in a directory of its own.
 struct Server {
@@ -22,8 +21,7 @@ impl Server {
     }
 
     fn cli(&self, words: &[&str]) -> String {
-        let output = Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(words).output();
-        String::from_utf8(output.expect("redis-cli is installed").stdout).expect("a text")
+        ended(Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(words)).stdout
     }
 }
 
@@ -32,7 +30,7 @@ fn component(file: &str) -> PathBuf {
 }
 
 fn decides(tollgate: &Tollgate) -> bool {
-    http::post(&tollgate.url("/json"), REQUEST).status == 200
+    tollgate.hit("d", &[("k", "v")]).status == 200
 }
 
 /// The nodes of a cluster, as pods start them, each in its directory, at addresses that are new. Names that DNS had for
@@ -72,18 +70,18 @@ fn six_nodes_form_a_cluster_once_and_find_each_other_again() {
     let directories = (0..6).map(|_| tempfile::tempdir().expect("a temporary directory"));
     let nodes = nodes_of(directories.collect(), &[]);
     let names: Vec<_> = nodes.iter().map(|node| format!("localhost:{}", node.port)).collect();
-    let create = || -> Output {
+    let create = || {
         let mut script = Command::new("timeout");
         script.args(["60", "sh"]).arg(component("redis-cluster/create.sh")).env("NODES", names.join(" "));
-        script.output().expect("a shell")
+        ended(&mut script)
     };
     let created = create();
-    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
+    assert_eq!(created.code, Some(0), "{created:?}");
     wait("the cluster is not whole", || are_together(&nodes));
     let roles: Vec<_> = nodes.iter().map(|node| node.cli(&["role"]).starts_with("master")).collect();
     assert_eq!(roles, [true, true, true, false, false, false]);
     let again = create();
-    assert!(again.status.success() && again.stdout.ends_with(b"there is a cluster\n"), "{again:?}");
+    assert!(again.code == Some(0) && again.stdout.ends_with("there is a cluster\n"), "{again:?}");
 
     let url = format!("redis+cluster://{}", names[0]);
     let start = |url: &str| Tollgate::serving(RULES, &["--store", url, "--store-timeout", "5s"]);

@@ -128,6 +128,14 @@ fn fields_of(redis: &Redis) -> u64 {
     cmd("HLEN").arg(keys.first().expect("a budget")).query(&mut connection).expect("a number")
 }
 
+/// A budget with a window and a time to live in seconds.
+fn budget_of(window: u32, ttl: u32, unsettled: Unsettled) -> Policy {
+    let quota = Quota { limit: 1_000_000, window: Window::from_seconds(window).expect("in range") };
+    let reserve = Reserve { ttl: ttl.try_into().expect("not 0"), unsettled, add: 0, cap: None };
+    let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
+    Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid")
+}
+
 /// Leases that end together are ended by several calls, each of which does a bounded part of the work.
 #[tokio::test]
 async fn many_leases_that_end_together_are_ended_by_several_calls() {
@@ -135,10 +143,7 @@ async fn many_leases_that_end_together_are_ended_by_several_calls() {
     let redis = Redis::start();
     let lua = Subject::Redis(redis.store());
     for unsettled in Unsettled::ALL {
-        let quota = Quota { limit: 1_000_000, window: Window::from_seconds(3_600).expect("in range") };
-        let reserve = Reserve { ttl: 60.try_into().expect("not 0"), unsettled, add: 0, cap: None };
-        let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
-        let policy = Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid");
+        let policy = budget_of(3_600, 60, unsettled);
         let mut rust = Model::default();
         let acquire = |number| {
             let lease = LeaseId::new(NonZeroU64::new(number).expect("not 0"));
@@ -173,11 +178,7 @@ async fn many_leases_that_end_together_are_ended_by_several_calls() {
 async fn leases_of_an_earlier_window_count_no_more_whichever_call_ends_them() {
     let redis = Redis::start();
     let lua = Subject::Redis(redis.store());
-    let quota = Quota { limit: 1_000_000, window: Window::from_seconds(120).expect("in range") };
-    let reserve =
-        Reserve { ttl: 30.try_into().expect("not 0"), unsettled: Unsettled::Charge, add: 0, cap: None };
-    let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
-    let policy = Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid");
+    let policy = budget_of(120, 30, Unsettled::Charge);
     let mut rust = Model::default();
     let acquire = |number| {
         let lease = LeaseId::new(NonZeroU64::new(number).expect("not 0"));
@@ -197,11 +198,7 @@ async fn leases_of_an_earlier_window_count_no_more_whichever_call_ends_them() {
 async fn late_settlements_leave_no_fields_behind() {
     let redis = Redis::start();
     let lua = Subject::Redis(redis.store());
-    let quota = Quota { limit: 1_000_000, window: Window::from_seconds(86_400).expect("in range") };
-    let reserve =
-        Reserve { ttl: 60.try_into().expect("not 0"), unsettled: Unsettled::Charge, add: 0, cap: None };
-    let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
-    let policy = Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid");
+    let policy = budget_of(86_400, 60, Unsettled::Charge);
     let mut rust = Model::default();
     for number in 1..=30 {
         let lease = LeaseId::new(NonZeroU64::new(number).expect("not 0"));

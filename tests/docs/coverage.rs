@@ -225,7 +225,7 @@ fn run(mut program: Command, arguments: &[&str]) -> String {
     fs::write(directory.path().join("mistakes/rules.yaml"), block("yaml mistakes")).expect("writable");
     fs::write(directory.path().join("ratelimit.env"), block("env")).expect("writable");
     std::os::unix::fs::symlink(project("config"), directory.path().join("config")).expect("writable");
-    let output = program.args(arguments).current_dir(&directory).output().expect("it runs");
-    assert_eq!(output.status.success(), output.stderr.is_empty());
-    String::from_utf8([output.stdout, output.stderr].concat()).expect("a text")
+    let Ended { code, stdout, stderr } = ended(program.args(arguments).current_dir(&directory));
+    assert_eq!(code == Some(0), stderr.is_empty());
+    stdout + &stderr
 }

@@ -19,12 +19,8 @@ fn flags_and_variables_are_named_as_they_are() {
         &["lists", "add"],
         &["switch", "set"],
     ];
-    let help = commands.map(|words| {
-        let help = command().args(words).arg("--help").output().expect("it runs");
-        String::from_utf8(help.stdout).expect("a text")
-    });
-    let of_tool =
-        |name| String::from_utf8(tool(name).arg("--help").output().expect("it runs").stdout).expect("a text");
+    let help = commands.map(|words| output_of(command().args(words).arg("--help")));
+    let of_tool = |name| output_of(tool(name).arg("--help"));
     let help = help.concat() + &["tollgate-load", "tollgate-migrate"].map(of_tool).concat();
     // The others name flags of other programs too.
     let is_for_users = |page: &Page| {
@@ -59,8 +55,7 @@ fn flags_and_variables_are_named_as_they_are() {
 
 #[test]
 fn every_key_of_the_language_is_in_its_table_and_no_other() {
-    let output = command().arg("schema").output().expect("it runs");
-    let schema: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let schema: Value = serde_json::from_str(&output_of(command().arg("schema"))).expect("JSON");
     let keys_of = |place: &str| -> BTreeSet<String> {
         let mapping = if place == "file" { &schema } else { &schema["definitions"][place] };
         let keys = mapping["properties"].as_object().expect("keys").iter();
@@ -108,8 +103,7 @@ fn every_algorithm_is_in_the_tables_that_compare_them() {
 
 #[test]
 fn every_metric_is_in_its_table_and_no_other() {
-    let output = command().args(["docs", "metrics"]).output().expect("it runs");
-    let generated = String::from_utf8(output.stdout).expect("a text");
+    let generated = output_of(command().args(["docs", "metrics"]));
     let names = rows(&generated).into_iter().flat_map(|row| quoted(row[0], '`'));
     let known: BTreeSet<String> = names.filter(|name| name.starts_with("tollgate_")).collect();
     assert!(known.len() >= 40, "{known:?}");

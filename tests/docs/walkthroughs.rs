@@ -101,15 +101,15 @@ fn a_load_is_reported_as_shown() {
         let words =
             shown.strip_prefix(program).expect("found by it").split(' ').map(|word| word.replace('\'', ""));
         let short = ["--target", &target, "--warmup", "0", "--duration", "700ms"];
-        let output = tool("tollgate-load").args(words).args(short).output().expect("it runs");
-        let (found, expected) = (String::from_utf8(output.stdout).expect("a text"), expected.expect("shown"));
+        let Ended { code, stdout: found, .. } = ended(tool("tollgate-load").args(words).args(short));
+        let expected = expected.expect("shown");
         match expected.starts_with('{') {
             true => assert_eq!(shape(&json(&found)), shape(&json(&expected))),
             false => {
                 assert_eq!(words_of_report(&found), words_of_report(&expected), "{found}");
                 // A minute may have ended on the way.
                 let limit = found.lines().last().unwrap_or_default();
-                assert!(limit == expected.lines().last().unwrap_or_default() || !output.status.success());
+                assert!(limit == expected.lines().last().unwrap_or_default() || code != Some(0));
             }
         }
     }
@@ -168,7 +168,7 @@ fn the_start_in_one_minute_runs_as_shown() {
     for _ in 0..3 {
         let tollgate = Tollgate::start(&project("config/default"), &[]);
         let begun = minute();
-        let status = |_| http::post(&tollgate.url("/json"), body).status.to_string();
+        let status = |_| tollgate.post(body).status.to_string();
         let found = (0..repetitions(&twin)).map(status).collect::<Vec<_>>().join(" ");
         if minute() == begun {
             assert_eq!(found, shown.expect("its output").trim());
@@ -184,7 +184,7 @@ fn the_json_twin_answers_as_shown() {
     let (command, shown) =
         commands().into_iter().find(|(command, _)| command.starts_with(JSON)).expect("one");
     let body = command.strip_prefix(JSON).and_then(|body| body.strip_suffix('\'')).expect("a body");
-    let answer = http::post(&tollgate.url("/json"), body);
+    let answer = tollgate.post(body);
     assert_eq!((answer.status, json(&answer.body)), (200, json(&shown.expect("its answer"))));
 }
 
@@ -199,12 +199,9 @@ async fn bodies_and_metadata_look_as_shown() {
     let body = String::from_utf8(denied.raw_body).expect("a text");
     assert_eq!(json(&body), json(&block("json problem")));
 
-    let gold =
-        r#"{"domain": "example_metadata", "descriptors": [{"entries": [{"key": "plan", "value": "gold"}]}]}"#;
-    let answer = json(&http::post(&tollgate.url("/json"), gold).body);
+    let answer = tollgate.hit("example_metadata", &[("plan", "gold")]).json();
     assert_eq!(answer["dynamicMetadata"], json(&block("json metadata")));
 
-    let several = r#"{"domain": "example_several_limits", "descriptors": [{"entries": [{"key": "api_key", "value": "abc"}]}]}"#;
-    let answer = json(&http::post(&tollgate.url("/json"), several).body);
+    let answer = tollgate.hit("example_several_limits", &[("api_key", "abc")]).json();
     assert_eq!(answer["dynamicMetadata"]["descriptors"][0], json(&block("json limits")));
 }

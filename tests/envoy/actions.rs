@@ -128,8 +128,7 @@ fn behind_a_proxy(limits: &str) -> (TempDir, Tollgate, Envoy) {
 /// The descriptors of all requests, once there are this many.
 fn sent(tollgate: &Tollgate, count: usize) -> BTreeSet<String> {
     let keys = || -> BTreeSet<String> {
-        let top = http::get(&tollgate.admin_url("/api/v1/top?domain=edge&limit=100&scope=instance")).body;
-        let top: Value = serde_json::from_str(&top).expect("JSON");
+        let top = tollgate.api("/top?domain=edge&limit=100&scope=instance");
         let heaviest = top["domains"][0]["heaviest"].as_array().cloned().unwrap_or_default();
         let text =
             |pair: &Value| format!("{}={}", pair["key"].as_str().unwrap(), pair["value"].as_str().unwrap());

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use super::*;
-use crate::support::{envoy::program, upstream::Upstream};
+use crate::support::{envoy::validate, upstream::Upstream};
 
 /// The outcome of a request at its client.
 #[derive(Debug)]
@@ -41,16 +41,13 @@ fn statuses(answers: &[Answer]) -> Vec<u16> {
 
 /// The number of held permits of a limit, as tollgate reports it.
 async fn held(client: &mut Client, limit: u32, entries: &[(&str, &str)]) -> u32 {
-    let mut look = request("concurrency", &[entries]);
-    look.descriptors[0].hits_addend = Some(0);
-    limit - client.call(look).await.expect("an answer").statuses[0].limit_remaining
+    limit - client.left("concurrency", entries).await
 }
 
 #[test]
 fn envoy_accepts_the_file() {
-    let path = project("deploy/envoy/concurrency.yaml").display().to_string();
-    let output = Command::new(program()).args(["--mode", "validate", "-c", &path]).output().expect("runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (is_valid, report) = validate(&project("deploy/envoy/concurrency.yaml"));
+    assert!(is_valid, "{report}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 
 use super::*;
+use crate::support::http2::frame;
 
 /// HTTP/2 preface of a client, with settings that change nothing.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -14,17 +15,6 @@ const PREFACE_WITHOUT_WINDOW: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06
 const INITIAL_REQUESTS: u32 = 1_200;
 
 const PATH: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
-/// A frame of HTTP/2.
-pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::new();
-    let length = u32::try_from(payload.len()).expect("short");
-    frame.extend_from_slice(&length.to_be_bytes()[1..]);
-    frame.extend_from_slice(&[kind, flags]);
-    frame.put_u32(stream);
-    frame.extend_from_slice(payload);
-    frame
-}
 
 /// Header block of a request, which adds nothing to the HPACK table.
 pub(super) fn headers() -> Vec<u8> {

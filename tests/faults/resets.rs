@@ -3,9 +3,10 @@
 use std::io::Read as _;
 
 use super::{
-    connections::{PREFACE, connect, frame, headers, request_frames},
+    connections::{PREFACE, connect, headers, request_frames},
     *,
 };
+use crate::support::http2::{frame, reset};
 
 const LIMIT: u32 = 1_000_000;
 
@@ -30,7 +31,7 @@ impl Flood {
         let mut bytes = Vec::new();
         for _ in 0..CALLS {
             bytes.extend_from_slice(&call(self.next));
-            bytes.extend_from_slice(&frame(3, 0, self.next, &8_u32.to_be_bytes()));
+            bytes.extend_from_slice(&reset(self.next));
             self.next += 2;
         }
         bytes.extend_from_slice(&frame(6, 0, 0, b"all read"));

@@ -38,8 +38,7 @@ const HEAD: &str = "| fault | required | measured | verdict |\n|---|---|---|---|
 
 /// A short description of the machine.
 fn machine() -> String {
-    let output = Command::new("redis-server").arg("--version").output().expect("it is installed");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = output_of(Command::new("redis-server").arg("--version"));
     let version = text.split(' ').find_map(|word| word.strip_prefix("v=")).unwrap_or("?").to_owned();
     let cores = thread::available_parallelism().expect("a number");
     format!("{cores} cores, shared by tollgate, Redis and the callers; Redis {version}")

@@ -43,7 +43,7 @@ fn send_key(tollgate: &Tollgate, key: &str, value: &str, hits: u32) {
     let json = format!(
         r#"{{"domain":"edge","descriptors":[{{"entries":[{{"key":"{key}","value":"{value}"}}]}}],"hitsAddend":{hits}}}"#
     );
-    http::post(&tollgate.url("/json"), &json);
+    tollgate.post(&json);
 }
 
 /// Hits of each key, if none of them may belong to another key.
@@ -341,16 +341,9 @@ fn is_genuine(secret: &str, request: &receiver::Delivery) -> bool {
            is_right = is_genuine(input['secret'].encode(), input['headers'], input['body'].encode())\n\
            print('genuine' if is_right else 'forged')\n";
     let mut python = Command::new("python3");
-    let mut python = python
-        .args(["-B", "-c", &program])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("Python starts");
-    python.stdin.take().expect("piped").write_all(input.to_string().as_bytes()).expect("written");
-    let output = python.wait_with_output().expect("it ends");
-    assert!(output.status.success());
-    String::from_utf8_lossy(&output.stdout).trim() == "genuine"
+    let ended = ended_with(python.args(["-B", "-c", &program]), input.to_string());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    ended.stdout.trim() == "genuine"
 }
 
 #[test]

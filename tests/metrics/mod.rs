@@ -84,8 +84,7 @@ impl Instances {
             let _ = client.call(request("unknown", &[&[("user", "me")]])).await.expect("an answer");
             assert!(client.call(request("", &[])).await.is_err());
         }
-        let json = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "me"}]}]}"#;
-        http::post(&self.memory.url("/json"), json);
+        self.memory.hit("edge", &[("user", "me")]);
     }
 }
 

@@ -197,7 +197,7 @@ fn difference(theirs: &[Limit], ours: &str) -> Option<String> {
             continue;
         }
         let body = json!({ "domain": theirs[0].namespace, "descriptors": descriptors });
-        let status = http::post(&tollgate.url("/json"), &body.to_string()).status;
+        let status = tollgate.post(&body.to_string()).status;
         if status != if expected { 200 } else { 429 } {
             return Some(format!("{request:?}: {status}, although Limitador lets it pass: {expected}"));
         }

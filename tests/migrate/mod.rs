@@ -4,8 +4,8 @@ mod limitador;
 
 use crate::{docs, support::prelude::*};
 
-fn migrate(arguments: &[String]) -> Output {
-    tool("tollgate-migrate").args(arguments).output().expect("it runs")
+fn migrate(arguments: &[String]) -> Ended {
+    ended(tool("tollgate-migrate").args(arguments))
 }
 
 /// On a machine that is busy with tests, Redis may take its time.
@@ -13,11 +13,8 @@ const LONG_STORE_TIMEOUT: &str = "--store-timeout=5s";
 
 /// The responses of the compose deployment's rules to a request, and the remaining quota.
 fn decide(tollgate: &Tollgate, key: &str, value: &str) -> (u16, Value) {
-    let entries = json!([{ "key": key, "value": value }]);
-    let body = json!({ "domain": "shop", "descriptors": [{ "entries": entries }] });
-    let answer = http::post(&tollgate.url("/json"), &body.to_string());
-    let body = answer.json();
-    (answer.status, body["statuses"][0]["limitRemaining"].clone())
+    let answer = tollgate.hit("shop", &[(key, value)]);
+    (answer.status, answer.json()["statuses"][0]["limitRemaining"].clone())
 }
 
 /// The flags that `migrate` prints for an environment, which has to be one that keeps the rules unchanged.
@@ -27,8 +24,8 @@ fn printed_flags(environment: &[(&str, String)]) -> Vec<String> {
     let lines: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     fs::write(&file, lines.concat()).expect("written");
     let output = migrate(&[format!("--env-file={}", file.display()), "--output=json".to_owned()]);
-    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((output.status.code(), &report["verdict"]), (Some(0), &json!("unchanged")), "{report}");
+    let report: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    assert_eq!((output.code, &report["verdict"]), (Some(0), &json!("unchanged")), "{report}");
     assert_eq!(report["rules"]["rules"], 2);
     let word = |setting: &Value| {
         let text = |field: &str| setting[field].as_str().expect("a text").to_owned();

@@ -27,7 +27,7 @@ fn help_of<'a>(help: &'a str, flag: &str) -> Option<&'a str> {
 
 #[test]
 fn every_flag_for_a_variable_exists_and_its_help_names_the_variable() {
-    let help = String::from_utf8(command().arg("--help").output().expect("it runs").stdout).expect("a text");
+    let help = output_of(command().arg("--help"));
     for variable in reference_variables() {
         if let Some(flag) = variable.flag() {
             let flag_help = help_of(&help, flag).unwrap_or_else(|| panic!("no --{flag}"));
@@ -133,8 +133,7 @@ fn rules_in_a_misnamed_file_stop_the_start_and_name_the_file() {
         .expect("copied");
     let mut program = command();
     program.env_clear().env("RUNTIME_ROOT", root.path()).env("TOLLGATE_STORE", "memory");
-    let output = program.output().expect("it runs");
-    let text = String::from_utf8(output.stderr).expect("a text");
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let Ended { code, stderr: text, .. } = ended(&mut program);
+    assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("limits: no file here ends in .yaml or .yml"), "{text}");
 }

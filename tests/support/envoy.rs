@@ -70,12 +70,9 @@ pub(crate) fn program() -> PathBuf {
 
 /// Whether Envoy accepts a configuration, and its warnings.
 pub(crate) fn validate(file: &Path) -> (bool, String) {
-    let validated = Command::new(program())
-        .args(["--mode", "validate", "--log-level", "warning", "--config-path"])
-        .arg(file)
-        .output()
-        .expect("Envoy runs");
-    (validated.status.success(), String::from_utf8_lossy(&validated.stderr).into_owned())
+    let words = ["--mode", "validate", "--log-level", "warning", "--config-path"];
+    let ended = ended(Command::new(program()).args(words).arg(file));
+    (ended.code == Some(0), ended.stderr)
 }
 
 impl Envoy {

@@ -20,9 +20,10 @@ pub(crate) mod wan;
 
 use std::{
     fs,
+    io::Write as _,
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
-    process::{self, Child, Command, Stdio},
+    process::{self, Child, Command, Output, Stdio},
     sync::{
         LazyLock,
         atomic::{AtomicU32, Ordering},
@@ -42,7 +43,7 @@ pub(crate) mod prelude {
         net::TcpStream,
         num::NonZeroU64,
         path::{Path, PathBuf},
-        process::{Command, Output, Stdio},
+        process::{Command, Stdio},
         sync::{
             Arc,
             atomic::{AtomicBool, Ordering},
@@ -73,13 +74,15 @@ pub(crate) mod prelude {
     };
 
     pub(crate) use crate::support::{
+        Ended,
         certificates::Authority,
         cluster::Cluster,
+        ended, ended_with,
         envoy::{Bootstrap, Envoy},
-        find, found, free_port, http, read_until,
+        find, found, free_port, http, output_of, read_until,
         redis::{Redis, settings},
         stores::{Subject, at, call, policy},
-        tollgate::{Client, Tollgate, UNREACHED, command, project, request, rules, tool, yearly},
+        tollgate::{Client, Tollgate, UNREACHED, command, lease_of, project, request, rules, tool, yearly},
         until, wait,
     };
 }
@@ -183,6 +186,45 @@ static WATCHED: LazyLock<Watched> = LazyLock::new(|| {
     let watcher = watcher.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a shell");
     Watched { files, _watcher: watcher }
 });
+
+/// How a program ended, and what it wrote.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let [stdout, stderr] =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Self { code: output.status.code(), stdout, stderr }
+    }
+}
+
+/// Runs a program to its end.
+pub(crate) fn ended(command: &mut Command) -> Ended {
+    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}")).into()
+}
+
+/// Runs a program that reads an input to its end.
+pub(crate) fn ended_with(command: &mut Command, input: impl Into<Vec<u8>>) -> Ended {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (mut pipe, input) = (child.stdin.take().expect("piped"), input.into());
+    let feed = thread::spawn(move || pipe.write_all(&input));
+    let ended = child.wait_with_output().expect("it was started").into();
+    feed.join().expect("no panic").expect("taken");
+    ended
+}
+
+/// The output of a program, which has to succeed.
+pub(crate) fn output_of(command: &mut Command) -> String {
+    let Ended { code, stdout, stderr } = ended(command);
+    assert_eq!(code, Some(0), "{command:?}:\n{stdout}{stderr}");
+    stdout
+}
 
 /// A process that ends with its test, and with this process.
 #[derive(Debug)]

@@ -73,16 +73,6 @@ impl Prometheus {
 
 /// The output of `promtool`, and whether it succeeded.
 pub(crate) fn promtool(arguments: &[&str], input: &str) -> (bool, String) {
-    let mut tool = Command::new("promtool")
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("promtool is installed; `tests/run.sh` installs it");
-    tool.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
-    let output = tool.wait_with_output().expect("it was started");
-    let text =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    (output.status.success(), text)
+    let Ended { code, stdout, stderr } = ended_with(Command::new("promtool").args(arguments), input);
+    (code == Some(0), stdout + &stderr)
 }

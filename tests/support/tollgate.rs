@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use prost_types::value::Kind;
 use tempfile::NamedTempFile;
 use tollgate::proto::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
@@ -172,6 +173,17 @@ impl Tollgate {
         answer.json()
     }
 
+    /// The answer of `/json` to this body.
+    pub(crate) fn post(&self, body: &str) -> http::Answer {
+        http::post(&self.url("/json"), body)
+    }
+
+    /// The answer of `/json` to a request for one hit on one descriptor.
+    pub(crate) fn hit(&self, domain: &str, entries: &[(&str, &str)]) -> http::Answer {
+        let entries: Value = entries.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
+        self.post(&json!({"domain": domain, "descriptors": [{"entries": entries}]}).to_string())
+    }
+
     /// A client on a connection of its own.
     pub(crate) async fn client(&self) -> Client {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", self.grpc_port)).expect("a URL");
@@ -247,6 +259,21 @@ impl Client {
     pub(crate) async fn passes(&mut self, domain: &str, entries: &[(&str, &str)]) -> bool {
         let answer = self.call(request(domain, &[entries])).await.expect("an answer");
         answer.overall_code() == Code::Ok
+    }
+
+    /// The remaining hits of one descriptor, by a request that charges none.
+    pub(crate) async fn left(&mut self, domain: &str, entries: &[(&str, &str)]) -> u32 {
+        let mut look = request(domain, &[entries]);
+        look.descriptors[0].hits_addend = Some(0);
+        self.call(look).await.expect("an answer").statuses[0].limit_remaining
+    }
+}
+
+/// The lease in a response.
+pub(crate) fn lease_of(answer: &RateLimitResponse) -> Option<String> {
+    match answer.dynamic_metadata.as_ref()?.fields.get("lease")?.kind.as_ref()? {
+        Kind::StringValue(lease) => Some(lease.clone()),
+        _ => None,
     }
 }
 

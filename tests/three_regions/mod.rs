@@ -207,9 +207,7 @@ impl World {
 
     /// The state of the regions as one of them has it.
     fn view(&self, region: usize) -> Value {
-        let page = http::get(&self.tollgate(region).admin_url("/api/v1/regions"));
-        assert_eq!(page.status, 200, "{}", page.body);
-        page.json()
+        self.tollgate(region).api("/regions")
     }
 
     /// State of another region as a region has it.

@@ -53,9 +53,7 @@ async fn denies(world: &World, region: usize, value: &str) {
 
 /// State of the copy of a region.
 fn copy(world: &World, region: usize) -> Value {
-    let page = http::get(&world.tollgate(region).admin_url("/api/v1/status")).body;
-    let status: Value = serde_json::from_str(&page).expect("JSON");
-    status["rules"]["copy"].clone()
+    world.tollgate(region).api("/status")["rules"]["copy"].clone()
 }
 
 /// Tries changes of each kind in regions that copy the rules.

@@ -99,13 +99,22 @@ fn variables(path: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
+/// The control plane of an Envoy Gateway, with a Redis.
+fn gateway() -> (Authority, Redis, ControlPlane) {
+    let authority = Authority::new("envoy-gateway");
+    let own = authority.sign(&["envoy-gateway", "localhost"]);
+    let plane = ControlPlane::start_tls(free_port(), &own, &authority);
+    (authority, Redis::start(), plane)
+}
+
+fn container(plane: &ControlPlane, redis: &Redis, authority: &Authority) -> Container {
+    Container::start(plane.port, redis.port(), authority, &authority.sign(&["envoy-ratelimit"]))
+}
+
 #[tokio::test]
 async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_image() {
-    let (authority, redis) = (Authority::new("envoy-gateway"), Redis::start());
-    let plane =
-        ControlPlane::start_tls(free_port(), &authority.sign(&["envoy-gateway", "localhost"]), &authority);
-    let own = authority.sign(&["envoy-ratelimit"]);
-    let container = Container::start(plane.port, redis.port(), &authority, &own);
+    let (authority, redis, plane) = gateway();
+    let container = container(&plane, &redis, &authority);
     let opening = plane.wait_for(|_| true);
     assert_eq!(opening.node.expect("a node").id, "envoy-ratelimit");
     assert!(!container.is_ready(), "there may be rules");
@@ -141,13 +150,10 @@ async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_imag
 
 #[test]
 fn without_any_policy_the_rate_limit_deployment_is_ready_at_once() {
-    let (authority, redis) = (Authority::new("envoy-gateway"), Redis::start());
-    let plane =
-        ControlPlane::start_tls(free_port(), &authority.sign(&["envoy-gateway", "localhost"]), &authority);
+    let (authority, redis, plane) = gateway();
     // For a Gateway without a policy, Envoy Gateway pushes an empty set.
     plane.push("1", &[]);
-    let container =
-        Container::start(plane.port, redis.port(), &authority, &authority.sign(&["envoy-ratelimit"]));
+    let container = container(&plane, &redis, &authority);
     plane.wait_for_ack("1");
     wait("readiness", || container.is_ready());
     assert!(!container.log().contains("sent no rules for this node"), "{}", container.log());
@@ -157,11 +163,8 @@ fn without_any_policy_the_rate_limit_deployment_is_ready_at_once() {
 
 #[test]
 fn without_any_gateway_the_rate_limit_deployment_becomes_ready() {
-    let (authority, redis) = (Authority::new("envoy-gateway"), Redis::start());
-    let plane =
-        ControlPlane::start_tls(free_port(), &authority.sign(&["envoy-gateway", "localhost"]), &authority);
-    let container =
-        Container::start(plane.port, redis.port(), &authority, &authority.sign(&["envoy-ratelimit"]));
+    let (authority, redis, plane) = gateway();
+    let container = container(&plane, &redis, &authority);
     plane.wait_for(|_| true);
     // Envoy Gateway then sends no response at all, like a control plane without rules for this node.
     wait("readiness", || container.is_ready());

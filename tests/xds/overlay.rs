@@ -183,9 +183,8 @@ async fn a_changed_overlay_is_active_without_a_push_and_an_invalid_one_is_report
 }
 
 fn output(arguments: &[&str]) -> (bool, String) {
-    let output = command().args(arguments).output().expect("it runs");
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("a text"));
-    (output.status.success(), text.concat())
+    let Ended { code, stdout, stderr } = ended(command().args(arguments));
+    (code == Some(0), stdout + &stderr)
 }
 
 #[test]

@@ -38,28 +38,13 @@ async fn the_audit_log_has_every_change_in_order(control: &Control) {
     );
     assert_eq!(audit[4].comment, "abuse");
     assert!(now_ms().abs_diff(audit[0].at_ms) < 60_000);
-    let mut page = control.audit(None, 2).await.expect("a reply");
-    let mut all = page.clone();
-    while let Some(last) = page.last() {
-        page = control.audit(Some(&last.id), 2).await.expect("a reply");
-        all.extend(page.clone());
-    }
-    assert_eq!(all, audit);
+    assert_eq!(paged_audit(control).await, audit);
     assert_eq!(control.audit(Some("nonsense"), 2).await, Ok(Vec::new()));
 }
 
 fn switch(rule: &str, mode: SwitchMode) -> Switch {
-    Switch {
-        domain: "edge".into(),
-        rule: rule.into(),
-        mode,
-        enforce_percent: None,
-        ramp: None,
-        reason: "in doubt".into(),
-        author: "bob".into(),
-        created_at_ms: now_ms(),
-        expires_at_ms: None,
-    }
+    let switch = switched("edge", rule, mode);
+    Switch { reason: "in doubt".into(), author: "bob".into(), created_at_ms: now_ms(), ..switch }
 }
 
 async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
@@ -164,13 +149,7 @@ async fn an_automatic_entry_is_added_once_until_its_end(control: &Control) {
         audit.iter().map(|entry| (&*entry.author, &*entry.subject, &*entry.comment)).collect();
     let automatic = ("tollgate", "deny web api_key=\"abc\"", "rule api_key: ban 3 in a row");
     assert_eq!(reported, [automatic, automatic, ("ada", "deny edge api_key=\"abc\"", "abuse")]);
-    let mut page = control.audit(None, 2).await.expect("a reply");
-    let mut all = page.clone();
-    while let Some(last) = page.last() {
-        page = control.audit(Some(&last.id), 2).await.expect("a reply");
-        all.extend(page.clone());
-    }
-    assert_eq!(all, audit, "both logs are read as one");
+    assert_eq!(paged_audit(control).await, audit, "both logs are read as one");
 }
 
 async fn automatic_entries_are_lifted_and_exempt(control: &Control) {

@@ -39,17 +39,9 @@ use tokio::join;
 use tollgate::control::{Action, ControlError, bounds};
 
 use super::*;
-use crate::control::{draft, now_ms};
+use crate::control::{denied, draft, now_ms, paged_audit, switched};
 
 fn entry(id: &str, expires_at_ms: Option<u64>) -> ListEntry {
-    ListEntry {
-        id: id.into(),
-        list: List::Deny,
-        domain: "edge".into(),
-        descriptor: vec![ListPair::exact("api_key", id)],
-        reason: "abuse".into(),
-        author: "ada".into(),
-        created_at_ms: now_ms(),
-        expires_at_ms,
-    }
+    let entry = denied(id, "edge", "api_key", id);
+    ListEntry { reason: "abuse".into(), created_at_ms: now_ms(), expires_at_ms, ..entry }
 }

@@ -3,24 +3,14 @@
 use tollgate::control::{RulesCopy, Switch, SwitchMode, VersionCopy};
 
 use super::*;
-use crate::control::{ban, draft, files, limit};
+use crate::control::{ban, draft, files, limit, switched};
 
 const NOTHING: Adopted = Adopted { version: false, lists: false, overrides: false };
 
 const BOTH: Adopted = Adopted { version: true, lists: true, ..NOTHING };
 
 fn switch() -> Switch {
-    Switch {
-        domain: "web".into(),
-        rule: "k".into(),
-        mode: SwitchMode::Shadow,
-        enforce_percent: None,
-        ramp: None,
-        reason: String::new(),
-        author: "ada".into(),
-        created_at_ms: 1,
-        expires_at_ms: None,
-    }
+    switched("web", "k", SwitchMode::Shadow)
 }
 
 #[tokio::test]

@@ -11,15 +11,12 @@ const CHART: &str = "deploy/helm/tollgate";
 
 /// The documents of the chart with the values of a file, by the newer version of Helm.
 fn rendered(values: &str) -> Vec<Value> {
-    let output = Command::new(installed("target/helm/helm"))
-        .args(["template", "tollgate", CHART, "--namespace", "tollgate", "--values", values])
-        .current_dir(project("."))
-        .output()
-        .expect("Helm runs");
-    assert!(output.status.success(), "{values}: {}", String::from_utf8_lossy(&output.stderr));
+    let words = ["template", "tollgate", CHART, "--namespace", "tollgate", "--values", values];
+    let rendered =
+        output_of(Command::new(installed("target/helm/helm")).args(words).current_dir(project(".")));
     let script =
         "import json, sys, yaml; json.dump([it for it in yaml.safe_load_all(sys.stdin) if it], sys.stdout)";
-    python(&["-c", script], output.stdout).as_array().expect("a list").clone()
+    python(&["-c", script], rendered).as_array().expect("a list").clone()
 }
 
 fn texts<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a str)> {
@@ -128,10 +125,8 @@ fn both_versions_of_helm_lint_the_chart_without_a_warning() {
     for program in ["target/helm/helm", "target/helm/helm3"] {
         let mut lint = Command::new(installed(program));
         lint.args(["lint", "--strict", "--quiet", CHART, "--namespace", "tollgate", "--values"]);
-        let output = lint.arg("deploy/helm/values/production.yaml").current_dir(project(".")).output();
-        let output = output.expect("Helm runs");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && !text.contains("[WARNING]"), "{program}: {text}");
+        let text = output_of(lint.arg("deploy/helm/values/production.yaml").current_dir(project(".")));
+        assert!(!text.contains("[WARNING]"), "{program}: {text}");
     }
 }
 
@@ -195,10 +190,7 @@ fn the_notes_of_the_chart_name_its_objects() {
         let words = line.split(' ').skip(1).filter(|word| *word != "--wait");
         let words = words.map(|word| if word == PUBLISHED { CHART } else { word });
         let mut install = Command::new(installed("target/helm/helm"));
-        let output = install.args(words).arg("--dry-run=client").current_dir(project(".")).output();
-        let output = output.expect("Helm runs");
-        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8_lossy(&output.stdout);
+        let text = output_of(install.args(words).arg("--dry-run=client").current_dir(project(".")));
         let image =
             if line.contains(PUBLISHED) { "ghcr.io/tollgate-rs/tollgate:" } else { "image: tollgate:dev" };
         assert!(text.contains(image), "{line}: another image than {image}");

@@ -38,13 +38,9 @@ pub(super) fn built(overlay: &str) -> &'static [Value] {
 
 /// The documents that kustomize makes of a directory, held to Kubernetes' schemas.
 fn build(directory: &str) -> Vec<Value> {
-    let built = Command::new(installed("target/kustomize/kustomize"))
-        .args(["build", directory])
-        .current_dir(project("."))
-        .output()
-        .expect("kustomize runs");
-    assert!(built.status.success(), "{directory}: {}", String::from_utf8_lossy(&built.stderr));
-    let documents = python(&["tests/deploy/manifests.py"], built.stdout);
+    let mut kustomize = Command::new(installed("target/kustomize/kustomize"));
+    let built = output_of(kustomize.args(["build", directory]).current_dir(project(".")));
+    let documents = python(&["tests/deploy/manifests.py"], built);
     let documents = documents.as_array().expect("documents").clone();
     assert!(documents.len() > 5, "{directory} is all but empty");
     documents
@@ -243,8 +239,7 @@ fn the_autoscalers_metric_derives_from_an_existing_one() {
     let series = series.split('{').next().unwrap_or_default();
     assert!(adapter.contains(&format!("matches: ^{series}$")));
     let tollgate = Tollgate::start(&project("config/default"), &[]);
-    let request = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "path", "value": "/"}]}]}"#;
-    assert_eq!(http::post(&tollgate.url("/json"), request).status, 200);
+    assert_eq!(tollgate.hit("edge", &[("path", "/")]).status, 200);
     let monitor = find(documents, "PodMonitor", "tollgate").expect("a monitor");
     let endpoint = monitor.pointer("/spec/podMetricsEndpoints/0").expect("an endpoint");
     assert_eq!(endpoint["port"], "http");

@@ -49,9 +49,8 @@ fn operators_change_the_rules_of_all_pods_through_any_pod() {
     assert_eq!(http::send("POST", &url, &viewer, Some(&change)).status, 403);
     let applied = http::send("POST", &url, &headers, Some(&change));
     assert_eq!(applied.status, 201, "{}", applied.body);
-    let request = r#"{"domain": "new", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
     wait("the other pod does not enforce it", || {
-        http::post(&pods[1].url("/json"), request).body.contains("\"requestsPerUnit\":987654")
+        pods[1].hit("new", &[("k", "v")]).body.contains("\"requestsPerUnit\":987654")
     });
 }
 

@@ -27,8 +27,7 @@ fn stated<'a>(documents: &'a [Value], variable: &str) -> Vec<&'a str> {
 fn url(documents: &[Value]) -> String {
     let secret = find(documents, "Secret", "tollgate-store").expect("a Secret");
     let encoded = secret["data"]["url"].as_str().expect("a text");
-    let decoded = Command::new("sh").args(["-c", "echo \"$1\" | base64 -d", "sh", encoded]).output();
-    String::from_utf8(decoded.expect("a shell").stdout).expect("a text")
+    output_of(Command::new("sh").args(["-c", "echo \"$1\" | base64 -d", "sh", encoded]))
 }
 
 #[test]

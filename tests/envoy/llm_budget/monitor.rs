@@ -85,7 +85,7 @@ pub(super) fn monitor(redis: &Redis) -> Arc<std::sync::Mutex<Vec<String>>> {
     let lines = Arc::<std::sync::Mutex<Vec<String>>>::default();
     let seen = Arc::clone(&lines);
     thread::spawn(move || {
-        for line in std::io::BufRead::lines(reader).map_while(Result::ok) {
+        for line in io::BufRead::lines(reader).map_while(Result::ok) {
             seen.lock().expect("no panic").push(line);
         }
     });

@@ -18,21 +18,6 @@ struct Outcomes {
     failed: usize,
 }
 
-/// The status of a request; `None` if the connection failed.
-async fn try_status_of(port: u16, path: &str, max_tokens: u64) -> Option<u16> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
-    let body = format!(r#"{{"max_tokens": {max_tokens}}}"#);
-    let length = body.len();
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\nx-user: me\r\ncontent-type: application/json\r\n\
-         content-length: {length}\r\n\r\n{body}"
-    );
-    stream.write_all(request.as_bytes()).await.ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.ok()?;
-    answer.split(' ').nth(1)?.parse().ok()
-}
-
 async fn soak(
     port: Arc<std::sync::atomic::AtomicU16>,
     begun: Arc<AtomicUsize>,
@@ -144,9 +129,7 @@ async fn wait_until_nothing_is_held(client: &mut Client, redis: &Redis) {
     let ended = Instant::now() + Duration::from_secs(2 * SOAK_TTL);
     while ledger(redis).1 > 0 {
         // A look ends the leases that are due.
-        let mut look = request("llm", &[&[("user", "me")]]);
-        look.descriptors[0].hits_addend = Some(0);
-        client.call(look).await.expect("an answer");
+        client.left("llm", &[("user", "me")]).await;
         assert!(Instant::now() < ended, "{:?} are used and held", ledger(redis));
         sleep(Duration::from_millis(200)).await;
     }
