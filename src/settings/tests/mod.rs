@@ -329,7 +329,7 @@ fn an_unknown_flag_or_variable_has_a_suggestion() {
         ("--grpc-unix-socket", "expected one of those in"),
         ("--metrics-path", "expected one of those in"),
         ("--threads", "expected one of those in `tollgate --help`"),
-        ("rules apply d --coment", "did you mean `--comment`?"),
+        ("rules apply d --comment-text", "did you mean `--comment`?"),
         ("rules apply d --admin-ulr", "did you mean `--admin-url`?"),
         ("check d --colour", "expected one of those in `tollgate check --help`"),
     ] {
