@@ -68,7 +68,11 @@ fn keys_that_several_limits_cannot_have_are_errors() {
         ("", "unit: day, sync: leased", "rate_limits[1].sync: cannot be leased: several"),
         ("", "unit: day, sync: auto", "expected `sync: strict`"),
         ("", "unit: day, inherit: true", "rate_limits[1].inherit: is not a key of `rate_limits`"),
-        ("", "unit: day, candidate: {unit: day}", "rate_limits[1].candidate: is not a key of `rate_limits`"),
+        (
+            "",
+            "unit: day, candidate: {unit: day, requests_per_unit: 2}",
+            "rate_limits[1].candidate: is not a key of `rate_limits`",
+        ),
         ("", "algorithm: concurrency", "`concurrency` cannot be one of several limits"),
         ("", "unit: day, scope: primary", "scope: cannot be `primary` for one of several limits"),
         ("", "unit: fortnight", "is not a unit"),
@@ -81,7 +85,8 @@ fn keys_that_several_limits_cannot_have_are_errors() {
     }
     let unlimited = errors(&with("", &[SECOND, "unlimited: true"]));
     assert_says(&unlimited, &["rate_limits[1].unlimited: has no effect beside other limits"]);
-    let many = "{unit: day, requests_per_unit: 1}, ".repeat(9);
+    let many: String =
+        (1..10).map(|window| format!("{{window: {window}s, requests_per_unit: 1}}, ")).collect();
     for (limits, says) in [
         ("[]", "is empty"),
         ("{unit: day}", "expected a list"),
