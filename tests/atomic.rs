@@ -35,7 +35,7 @@ fn start(redis: &Redis, rules: &TempDir) -> Tollgate {
     Tollgate::start(rules.path(), &[&["--store", &redis.url()], &ARGUMENTS[..]].concat())
 }
 
-/// How many of the requests pass that each task sends.
+/// The number of passing requests among all that the tasks send.
 async fn admitted(instances: &Arc<[Tollgate; 2]>, request: &RateLimitRequest, per_task: usize) -> u32 {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {

@@ -187,7 +187,7 @@ static WATCHED: LazyLock<Watched> = LazyLock::new(|| {
     Watched { files, _watcher: watcher }
 });
 
-/// How a program ended, and what it wrote.
+/// The exit code of a program, and the texts that it wrote.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
