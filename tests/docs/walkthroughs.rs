@@ -199,9 +199,9 @@ async fn bodies_and_metadata_look_as_shown() {
     let body = String::from_utf8(denied.raw_body).expect("a text");
     assert_eq!(json(&body), json(&block("json problem")));
 
-    let answer = tollgate.hit("example_metadata", &[("plan", "gold")]).json();
+    let answer = json(&tollgate.hit("example_metadata", &[("plan", "gold")]).body);
     assert_eq!(answer["dynamicMetadata"], json(&block("json metadata")));
 
-    let answer = tollgate.hit("example_several_limits", &[("api_key", "abc")]).json();
+    let answer = json(&tollgate.hit("example_several_limits", &[("api_key", "abc")]).body);
     assert_eq!(answer["dynamicMetadata"]["descriptors"][0], json(&block("json limits")));
 }

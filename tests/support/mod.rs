@@ -214,8 +214,9 @@ pub(crate) fn ended_with(command: &mut Command, input: impl Into<Vec<u8>>) -> En
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (mut pipe, input) = (child.stdin.take().expect("piped"), input.into());
     let feed = thread::spawn(move || pipe.write_all(&input));
-    let ended = child.wait_with_output().expect("it was started").into();
-    feed.join().expect("no panic").expect("taken");
+    let ended: Ended = child.wait_with_output().expect("it was started").into();
+    let fed = feed.join().expect("no panic");
+    assert!(fed.is_ok() || ended.code != Some(0), "{fed:?}: {ended:?}");
     ended
 }
 
@@ -223,6 +224,7 @@ pub(crate) fn ended_with(command: &mut Command, input: impl Into<Vec<u8>>) -> En
 pub(crate) fn output_of(command: &mut Command) -> String {
     let Ended { code, stdout, stderr } = ended(command);
     assert_eq!(code, Some(0), "{command:?}:\n{stdout}{stderr}");
+    assert!(!stdout.contains(char::REPLACEMENT_CHARACTER), "{command:?}: no UTF-8: {stdout}");
     stdout
 }
 

@@ -93,7 +93,10 @@ async fn a_ban_a_list_and_a_limit_override_are_named() {
     assert!(named(&denied).contains("policy=ban"), "{}", named(&denied));
 
     let service = self::service(NamedDecisions::All);
-    let denied = service.call(vec![overriding(0, descriptor("two", "x"))]).await;
+    // Another window than the rule's, hence a counter of its own.
+    let mut overridden = overriding(0, descriptor("two", "x"));
+    overridden.limit.as_mut().expect("stated").unit = Unit::Second.into();
+    let denied = service.call(vec![overridden]).await;
     assert_eq!(named(&denied), "code=OVER_LIMIT key=two=x policy=request remaining=0 rule=(request)");
 
     service.set_lists(vec![deny(&[("two", "x")])], vec![]);

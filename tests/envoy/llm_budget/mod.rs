@@ -73,11 +73,12 @@ async fn send(port: u16, path: &str, body: &str) -> TcpStream {
 }
 
 /// The status of a request with this `max_tokens`; `None` if the connection failed.
-async fn try_status_of(port: u16, path: &str, max_tokens: u64) -> Option<u16> {
-    let mut stream = try_send(port, path, &format!(r#"{{"max_tokens": {max_tokens}}}"#)).await.ok()?;
+async fn try_status_of(port: u16, path: &str, max_tokens: u64) -> io::Result<u16> {
+    let mut stream = try_send(port, path, &format!(r#"{{"max_tokens": {max_tokens}}}"#)).await?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.ok()?;
-    answer.split(' ').nth(1)?.parse().ok()
+    stream.read_to_string(&mut answer).await?;
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    status.ok_or_else(|| io::Error::other(answer))
 }
 
 async fn status_of(port: u16, path: &str, max_tokens: u64) -> u16 {

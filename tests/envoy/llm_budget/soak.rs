@@ -35,8 +35,8 @@ async fn soak(
             _ => (format!("/json/{tokens}"), Duration::from_secs(30)),
         };
         match timeout(patience, try_status_of(port.load(SeqCst), &path, 480)).await {
-            Ok(Some(status)) => *seen.statuses.entry(status).or_default() += 1,
-            Ok(None) => seen.failed += 1,
+            Ok(Ok(status)) => *seen.statuses.entry(status).or_default() += 1,
+            Ok(Err(_)) => seen.failed += 1,
             Err(_) => seen.left += 1,
         }
     }

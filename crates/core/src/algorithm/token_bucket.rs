@@ -78,7 +78,7 @@ pub struct TokenBucket {
     pub(super) capacity: Count,
     /// Whether a limit override uses it on the rule's counter.
     is_override: bool,
-    /// Maximum debt in ticks that hits charged as an overdraft leave.
+    /// Maximum debt in ticks that hits charged as an overdraft leave: the capacity, without an overdraft.
     pub(super) max_debt: Count,
 }
 

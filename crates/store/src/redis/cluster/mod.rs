@@ -204,6 +204,7 @@ impl Cluster {
             match timeout_at(deadline, policy.allow(&target)).await {
                 Ok(true) => {}
                 Ok(false) => return Err(error),
+                // There was no time for another attempt.
                 Err(_) => match error {
                     SendError::Failed(error) => return Err(SendError::SlotMigrating(error)),
                     error => return Err(error),

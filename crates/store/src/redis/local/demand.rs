@@ -66,6 +66,7 @@ pub(super) struct Rate {
 /// Hits per second charged to a window in Redis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SharedRate {
+    /// 0 until there are enough observations.
     pub(super) per_second: f64,
     /// Time of the last observation, the end of the window, and its hits.
     seen: Option<(Timestamp, Timestamp, u64)>,
