@@ -25,16 +25,17 @@ fn json(output: &Ended) -> Value {
 #[test]
 fn every_key_is_admitted_exactly_its_limit() {
     let tollgate = Tollgate::serving(RULES, &[]);
+    // Few keys, each of which even a busy machine exhausts.
     let line =
-        "--descriptor client={key} --keys 50 --threads 2 --connections 3 --warmup 0 --duration 2s --json";
+        "--descriptor client={key} --keys 5 --threads 2 --connections 3 --warmup 0 --duration 2s --json";
     let output = load(tollgate.grpc_port, &format!("{line} --admitted-limit 100"));
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     assert!(output.stderr.is_empty());
     let report = json(&output);
     let admitted = &report["keys"]["admitted"];
-    assert_eq!((&report["keys"]["seen"], &report["keys"]["count"]), (&50.into(), &50.into()));
+    assert_eq!((&report["keys"]["seen"], &report["keys"]["count"]), (&5.into(), &5.into()));
     for (name, value) in [
-        ("total", 5000),
+        ("total", 500),
         ("least", 100),
         ("most", 100),
         ("beyond", 0),
@@ -43,7 +44,7 @@ fn every_key_is_admitted_exactly_its_limit() {
     ] {
         assert_eq!(admitted[name], value, "{name} in {report}");
     }
-    assert_eq!(report["ok"], 5000);
+    assert_eq!(report["ok"], 500);
     assert_eq!(report["errors"], serde_json::json!({}));
     let number = |name: &str| report[name].as_u64().expect("a number");
     assert_eq!(number("requests"), number("ok") + number("over_limit"));
