@@ -63,8 +63,8 @@ impl Problem {
         };
         let text = context(ContextKind::InvalidValue);
         // Values of headers and the path of a webhook are secrets; files of keys may be mistaken for their content.
-        let secrets = ["otlp-headers", "xds-headers", "webhook-url", "-tls", "cert"];
-        let is_secret = secrets.iter().any(|end| flag.ends_with(end));
+        let is_secret = flag != "--response-headers"
+            && ["headers", "webhook-url", "-tls", "cert"].iter().any(|end| flag.ends_with(end));
         let text = if is_secret && !text.contains(char::is_control) { "" } else { &text };
         Some(Self::of_text(name.unwrap_or(flag), text, &reason))
     }
