@@ -28,7 +28,7 @@ RESULTS=benches/RESULTS.md
 
 # The program of the image.
 if [ -z "${TOLLGATE:-}" ]; then sh deploy/docker/compile.sh target/shipped; fi
-if [ -z "${RELEASE:-}" ]; then cargo build --release --locked; fi
+if [[ -z ${RELEASE:-} && $PARTS = *costs* ]]; then cargo build --release --locked; fi
 if [ -z "${ECHO:-}" ]; then cargo build --profile dist --locked --example echo; fi
 if [ -z "${LOAD:-}" ]; then cargo build --profile dist --locked --package tollgate-load; fi
 # shellcheck disable=SC2034 # Used by the parts.

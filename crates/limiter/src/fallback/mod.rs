@@ -95,7 +95,7 @@ impl Fallback {
     ) -> FallbackVerdicts {
         let mut substituted = FallbackVerdicts::default();
         let replicas = self.replicas.known();
-        metrics::DEGRADED_REQUESTS.0.increment(0);
+        metrics::degraded_request();
         for (call, decision) in calls.iter().zip(decisions) {
             if let Err(error) = decision {
                 self.decide_call(request, call, error, replicas, &mut substituted);

@@ -119,7 +119,7 @@ pub(super) static SHADOW_MODE_PASSES: StripedCounter = StripedCounter::new(
 pub(super) static REPLICAS: Gauge = Gauge::new("tollgate_replicas", "Instances that share the limits.");
 
 /// Requests in which the store did not decide everything. Other metrics show them under other names.
-pub(super) static DEGRADED_REQUESTS: LazyLock<(Arc<Striped<1>>, Arc<AtomicU64>)> = LazyLock::new(|| {
+static DEGRADED_REQUESTS: LazyLock<(Arc<Striped<1>>, Arc<AtomicU64>)> = LazyLock::new(|| {
     let published = Arc::<AtomicU64>::default();
     let sink: Arc<dyn Sink> = Arc::<AtomicU64>::clone(&published);
     (Striped::new([sink]), published)
@@ -200,6 +200,11 @@ pub(super) fn deferred(result: DeferredResult, hits: u64) {
 pub fn shadow_mode_passes() -> u64 {
     let [total] = SHADOW_MODE_PASSES.totals();
     total
+}
+
+/// Counts a request in which the store did not decide everything.
+pub(super) fn degraded_request() {
+    DEGRADED_REQUESTS.0.increment(0);
 }
 
 /// Requests so far in which the store did not decide everything.
