@@ -23,7 +23,7 @@ async fn a_recovered_server_gets_missed_counts_once() {
     second.wait_for(&format!("{CALL}total_requests"), 30);
     send(&mut client, 10).await;
     drop(client);
-    let log = end(tollgate).await;
+    let log = end(tollgate).await.log();
     for (name, more) in second.end().sums() {
         *sums.entry(name).or_default() += more;
     }
@@ -74,7 +74,7 @@ async fn a_stalled_server_delays_neither_responses_nor_shutdown() {
     drop(client);
     // The exporter waits up to five seconds per interval; this many intervals would take minutes.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    let log = end(tollgate).await;
+    let log = end(tollgate).await.log();
     // Logged by the waiting task or by the sender; by both if both time out at once.
     assert!((1..=2).contains(&log.matches("the last counts").count()), "it is waited for too long");
     drop(socket);
@@ -84,6 +84,6 @@ async fn a_stalled_server_delays_neither_responses_nor_shutdown() {
 async fn undelivered_counts_at_shutdown_are_logged() {
     let tollgate = Tollgate::logging(RULES, &["--statsd", &format!("tcp://127.0.0.1:{}", free_port())]);
     send(&mut tollgate.client().await, 1).await;
-    let log = end(tollgate).await;
+    let log = end(tollgate).await.log();
     assert_eq!(log.matches("failed to send the last counts server=tcp://127.0.0.1:").count(), 1);
 }

@@ -86,10 +86,9 @@ impl Tollgate {
         Self { log: Some(log), ..Self::spawn_by(program, config, arguments) }
     }
 
-    /// The text that it has written so far, if that is kept.
+    /// The text that it has written so far. Fails unless the log is kept.
     pub(crate) fn log(&self) -> String {
-        let text = |log: &NamedTempFile| fs::read_to_string(log.path()).expect("a text");
-        self.log.as_ref().map(text).unwrap_or_default()
+        fs::read_to_string(self.log.as_ref().expect("a kept log").path()).expect("a text")
     }
 
     /// The lines of the log with a text.
