@@ -1,5 +1,5 @@
-//! Reports of the limiters beside their decisions: bans that began, which operators see and clients are listed for, and
-//! thresholds that were reached.
+//! Readers of the observations of limiters: bans that began, which operators see and clients are listed for, and thresholds
+//! that were reached.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use tollgate_control::{
     bounds::MAX_BAN_BATCH, metrics,
 };
 use tollgate_core::clock::{Clock, now_ms};
-use tollgate_limiter::{ActiveRules, BegunBan, BegunBans, Limiter, ReachedThreshold, ReachedThresholds};
+use tollgate_limiter::{ActiveRules, BegunBan, Observations, ReachedThreshold};
 use tollgate_rules::Rules;
 
 use super::running::Instance;
@@ -32,46 +32,27 @@ const THRESHOLD_INTERVAL: Duration = Duration::from_millis(500);
 /// Room among the queued events that thresholds leave for events of other kinds.
 const RESERVED_ROOM: usize = 64;
 
-/// Bans that began and thresholds that were reached. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LimiterReports {
-    begun_bans: BegunBans,
-    thresholds: ReachedThresholds,
-}
-
-impl LimiterReports {
-    /// Receives the reports of a limiter.
-    pub(super) fn of(&self, limiter: Limiter) -> Limiter {
-        limiter.with_begun_bans(self.begun_bans.clone()).with_reached_thresholds(self.thresholds.clone())
-    }
-
-    /// Adds bans to the list that operators see, and banned clients to the deny list.
-    pub(super) fn list_bans(&self, instance: &Instance) -> AbortOnDropHandle<Infallible> {
-        let lister = BanLister {
-            begun: self.begun_bans.clone(),
-            control: instance.control.clone(),
-            rules: Arc::clone(&instance.rules),
-            pending: Vec::new(),
-            clients: Vec::new(),
-            unlisted: 0,
-            listed: BanCounts::default(),
-            idle: 0,
-            searched: (Weak::new(), false),
-        };
-        AbortOnDropHandle::new(tokio::spawn(lister.run()))
-    }
-
-    /// Raises events of reached thresholds.
-    pub(super) fn raise_events(&self, instance: &Instance) -> AbortOnDropHandle<Infallible> {
-        let events = raise_events(self.thresholds.clone(), instance.control.clone());
-        AbortOnDropHandle::new(tokio::spawn(events))
-    }
+/// Adds bans to the list that operators see and banned clients to the deny list, and raises events of reached thresholds.
+pub(super) fn start(observations: Observations, instance: &Instance) -> [AbortOnDropHandle<Infallible>; 2] {
+    let lister = BanLister {
+        observations: observations.clone(),
+        control: instance.control.clone(),
+        rules: Arc::clone(&instance.rules),
+        pending: Vec::new(),
+        clients: Vec::new(),
+        unlisted: 0,
+        listed: BanCounts::default(),
+        idle: 0,
+        searched: (Weak::new(), false),
+    };
+    let events = raise_events(observations, instance.control.clone());
+    [tokio::spawn(lister.run()), tokio::spawn(events)].map(AbortOnDropHandle::new)
 }
 
 /// Adds bans to the list of a control store, and clients that were banned again and again to the deny list.
 #[derive(Debug)]
 struct BanLister {
-    begun: BegunBans,
+    observations: Observations,
     control: Control,
     rules: Arc<ActiveRules>,
     /// Bans that the store did not take yet, at most [`MAX_BAN_BATCH`].
@@ -99,7 +80,7 @@ impl BanLister {
     /// Adds the bans that began, if any. They are added later if the store does not respond.
     async fn step(&mut self, now_ms: u64) {
         let room = MAX_BAN_BATCH - self.pending.len().max(self.clients.len());
-        for begun in self.begun.take(room) {
+        for begun in self.observations.take_bans(room) {
             let is_listed = begun.is_listed;
             let ban = listed(begun, now_ms);
             self.clients.extend(is_listed.then(|| AutomaticEntry::of_ban(&ban)).flatten());
@@ -107,7 +88,7 @@ impl BanLister {
         }
         self.list_clients(now_ms).await;
         self.pending.retain(|ban| ban.ends_at_ms > now_ms);
-        let unlisted = self.begun.dropped();
+        let unlisted = self.observations.dropped_bans();
         metrics::UNLISTED_BANS.add(unlisted - self.unlisted);
         self.unlisted = unlisted;
         if self.pending.is_empty() && !self.is_update_due() {
@@ -209,14 +190,14 @@ fn listing_event(domain: String, rule: String, keys: Vec<String>) -> OperatorEve
 
 /// Raises an event for each threshold of a limit that was reached in a window. Never returns. While the log does not respond,
 /// thresholds wait.
-async fn raise_events(thresholds: ReachedThresholds, control: Control) -> Infallible {
+async fn raise_events(observations: Observations, control: Control) -> Infallible {
     let mut ticks = interval(THRESHOLD_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let room = control.event_room().saturating_sub(RESERVED_ROOM);
         let now_s = Clock::System.now().as_micros() / 1_000_000;
-        for reached in thresholds.take(room) {
+        for reached in observations.take_thresholds(room) {
             control.raise_event(threshold_event(reached, now_s));
         }
     }

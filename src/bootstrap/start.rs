@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_control::JournalError;
-use tollgate_limiter::{ActiveRules, OwnShares};
+use tollgate_limiter::{ActiveRules, Observations, OwnShares};
 use tollgate_metrics::Exporter;
 use tollgate_rules::{TableSize, config::LoadError};
 use tollgate_runtime::panics::{self, CancelOnPanic};
@@ -13,7 +13,7 @@ use tollgate_store::{BackgroundQueue, StoreError, loans::ShareWatch, primary::Pr
 use super::{
     activation::Activator,
     ports::{Ports, Routes, ServedPorts},
-    reports::LimiterReports,
+    reports,
     rule_sources::{self, FirstRules},
     running::{Instance, RegionTasks, Running},
     stores::{AdminStore, ServiceFactory, Stores, report_memory},
@@ -109,13 +109,13 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
     let watch = peers.as_ref().map(|_| ShareWatch::default());
     let lending_store = watch.as_ref().map(|_| stores.background(BackgroundQueue::default())).transpose()?;
     let replicas = stores.replicas().unwrap_or_default();
-    let reports = LimiterReports::default();
+    let observations = Observations::default();
     let parts = StartParts { exporter, readiness: readiness.clone(), admin_store, regions: regions.clone() };
     let services = ServiceFactory {
         stores,
         readiness,
         shares: shares.clone().with_watch(watch.clone()),
-        reports: reports.clone(),
+        observations: observations.clone(),
         tracer: tracing.as_ref().map(|tracing| tracing.tracer.clone()),
         response: settings.response.clone(),
         modes: settings.modes(),
@@ -124,8 +124,8 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
     let open = move |rules: &Arc<ActiveRules>, background| services.open(rules, background);
     let mut running = start_with(settings, parts, open).await?;
     let instance = &running.instance;
-    let tasks = [memory_gauge, reports.list_bans(instance), reports.raise_events(instance)];
-    running.tasks.extend(tasks);
+    let [bans, events] = reports::start(observations, instance);
+    running.tasks.extend([memory_gauge, bans, events]);
     let lending = lending_store.zip(watch).map(|(store, watch)| {
         let rules = Arc::clone(&running.instance.rules);
         Lending { rules, shares, store, watch, replicas, calls: queue }

@@ -12,7 +12,9 @@ use std::{
 
 use tokio::time;
 use tollgate_core::clock::Clock;
-use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, OwnShares, Replicas};
+use tollgate_limiter::{
+    ActiveRules, CounterInspector, Fallback, Limiter, Modes, Observations, OwnShares, Replicas,
+};
 use tollgate_runtime::bounded_file;
 use tollgate_store::{
     BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError, metrics as store_metrics,
@@ -20,7 +22,7 @@ use tollgate_store::{
     redis::{RedisSettings, first_decision},
 };
 
-use super::{metrics, reports::LimiterReports};
+use super::metrics;
 use crate::{
     grpc::service::RateLimitAdapter,
     http::StoreInfo,
@@ -194,7 +196,7 @@ pub(super) struct ServiceFactory {
     pub(super) readiness: Readiness,
     /// Shares of limits that are enforced.
     pub(super) shares: OwnShares,
-    pub(super) reports: LimiterReports,
+    pub(super) observations: Observations,
     pub(super) tracer: Option<Tracer>,
     pub(super) response: ResponseOptions,
     pub(super) modes: Modes,
@@ -210,7 +212,7 @@ impl ServiceFactory {
         background: BackgroundQueue,
     ) -> Result<RateLimitAdapter, StoreError> {
         let limiter = self.stores.limiter(Arc::clone(rules), self.modes, &self.readiness, background)?;
-        let limiter = self.reports.of(limiter).with_shares(self.shares.clone());
+        let limiter = limiter.with_observations(self.observations.clone()).with_shares(self.shares.clone());
         if !self.is_shared.swap(true, Ordering::Relaxed) {
             tokio::spawn(limiter.share_utilization());
         }

@@ -96,7 +96,7 @@ fn banned<'p>(parts: &'p Parts<'_, '_, '_>) -> Option<(&'p Limited<'p>, State)> 
     let is_other = decision.listed.is_some()
         || decision.shed.is_some()
         || limited.is_quota
-        || !decision.several.is_empty();
+        || !limited.several.is_empty();
     let ban = limited.enforced_ban().filter(|ban| !ban.is_new && !is_other)?;
     (decision.code == Code::OverLimit).then(|| {
         let until_reset = whole_seconds(limited.until_reset());

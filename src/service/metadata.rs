@@ -55,9 +55,10 @@ pub(super) fn add_lease(metadata: &mut Struct, lease: LeaseId) {
 fn descriptors(request: &RateLimitRequest, decision: &Decision<'_>) -> impl Iterator<Item = Value> {
     let describe = |(at, stated)| {
         let mut fields = descriptor(stated);
-        let mut several = decision.several.of(at).map(limit).peekable();
-        if several.peek().is_some() {
-            fields.insert("limits".to_owned(), list(several));
+        let limited = decision.statuses.get(at).and_then(Status::limited);
+        let several = limited.map(|limited| &*limited.several).unwrap_or_default();
+        if !several.is_empty() {
+            fields.insert("limits".to_owned(), list(several.iter().map(limit)));
         }
         value(Kind::StructValue(Struct { fields }))
     };

@@ -16,7 +16,12 @@ use tollgate_store::{
     request::{Check, Requests},
 };
 
-use super::{Match, Modes, OwnShares, matched::Changes, matching, requests};
+use super::{
+    Modes, OwnShares,
+    calls::{self, ChargeTerms},
+    matching,
+    plan::Changes,
+};
 
 /// Deadline of a read or a refund: longer than that of a request, because no traffic waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_millis(800);
@@ -37,7 +42,7 @@ pub type CounterReading = Option<Result<Verdict, StoreError>>;
 #[derive(Debug)]
 pub struct CounterRequests {
     calls: Requests,
-    /// Number of the descriptors, and of their extra limits.
+    /// Number of the limits of the descriptors.
     counters: usize,
 }
 
@@ -69,15 +74,15 @@ impl CounterInspector {
     ) -> CounterRequests {
         let changes = Changes { switched: &Switched::default(), overridden, clock: &Clock::System };
         let canonical = CanonicalAddresses::of(domain, descriptors);
-        let descriptors = &*canonical.apply(descriptors);
-        let (mut matches, limits) = matching::matches(domain, changes, descriptors);
-        matches.iter_mut().for_each(Match::peek_instead_of_release);
+        let descriptors = canonical.apply(descriptors);
+        let mut plan = matching::plan(domain, changes, &descriptors);
+        plan.limits.iter_mut().for_each(|limit| limit.matched.peek_instead_of_release());
         let (modes, shares) = (self.modes, &self.shares);
-        let mut calls =
-            requests::requests(domain, &limits, &mut matches, None, modes, shares, &Clock::System);
+        calls::add(&mut plan, &ChargeTerms { modes, shares, clock: &Clock::System, lease: None });
+        let (mut calls, counters) = (plan.calls, plan.limits.len());
         // A counter that equals an unused one is not banned either.
         end_bans(&mut calls, BanEffect::Forgive, |check| check.hits == Hits::reset());
-        CounterRequests { calls, counters: matches.len() }
+        CounterRequests { calls, counters }
     }
 
     /// Returns requests that end the ban of the rule's counter that the descriptor matches in `domain`; `forgive` also makes
@@ -106,8 +111,8 @@ impl CounterInspector {
         held_hits(&requests.calls)
     }
 
-    /// Sends the requests and returns the readings, in the order of the descriptors; then those of extra limits,
-    /// in their order.
+    /// Sends the requests and returns the readings, in the order of the descriptors: one of each, and behind it those of its
+    /// extra limits.
     pub async fn send(&self, CounterRequests { calls, counters }: &CounterRequests) -> Vec<CounterReading> {
         let deadline = self.store.deadline(None).and_then(|_| Instant::now().checked_add(STORE_TIMEOUT));
         let decisions = self.store.decide(calls, deadline).await;

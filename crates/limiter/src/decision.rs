@@ -1,6 +1,6 @@
 //! Decision of a request, and the status of each descriptor.
 
-use std::time::Duration;
+use std::{slice, time::Duration};
 
 use smallvec::SmallVec;
 use tollgate_core::{
@@ -79,6 +79,8 @@ pub struct Limited<'r> {
     pub is_shadow: bool,
     /// Whether the verdict is that of the limit's `on_store_error` policy.
     pub is_degraded: bool,
+    /// All limits of its descriptor, in the order of the configuration, if that has several: this is the strictest one.
+    pub several: Box<[Self]>,
 }
 
 impl<'r> Limited<'r> {
@@ -128,6 +130,15 @@ impl<'r> Status<'r> {
         }
     }
 
+    /// The decisions of all limits of the descriptor.
+    pub fn limits(&self) -> &[Limited<'r>] {
+        match self.limited() {
+            None => &[],
+            Some(limited) if limited.several.is_empty() => slice::from_ref(limited),
+            Some(limited) => &limited.several,
+        }
+    }
+
     /// The decision of a rule that sheds the request, if it does.
     pub fn denying_shed(&self) -> Option<&Shed<'r>> {
         match self {
@@ -159,7 +170,7 @@ pub struct Degraded {
 
 /// Decision of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listed {
+pub enum ListDecision {
     /// An allow list matches: the request passes.
     Allowed,
     /// A deny list matches: the request does not pass.
@@ -169,7 +180,7 @@ pub enum Listed {
     },
 }
 
-impl Listed {
+impl ListDecision {
     /// The list that decided.
     pub const fn list(self) -> List {
         match self {
@@ -187,39 +198,17 @@ pub struct Decision<'r> {
     /// The first decision that was made without the store, if any.
     pub degraded: Option<Degraded>,
     /// The decision of a list, if one matched.
-    pub listed: Option<Listed>,
+    pub listed: Option<ListDecision>,
     /// Time after which a request that was shed may be retried.
     pub shed: Option<Duration>,
     /// The status of each descriptor; of several limits, that of the strictest one.
     pub statuses: SmallVec<[Status<'r>; 2]>,
-    /// All limits of descriptors with several.
-    pub several: SeveralLimits<'r>,
-}
-
-/// Limits of descriptors with several, in their order, with the index of the descriptor. Usually empty.
-#[derive(Clone, Debug, Default)]
-pub struct SeveralLimits<'r>(pub(crate) Vec<(usize, Limited<'r>)>);
-
-impl<'r> SeveralLimits<'r> {
-    /// The limits of a descriptor, if it has several.
-    pub fn of(&self, descriptor: usize) -> impl Iterator<Item = &Limited<'r>> {
-        self.0.iter().filter(move |(at, _)| *at == descriptor).map(|(_, limited)| limited)
-    }
-
-    /// Whether no descriptor has several limits.
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl<'r> Decision<'r> {
     /// Every limit that decided, in the order of the descriptors.
     pub fn every_limit(&self) -> impl Iterator<Item = &Limited<'r>> {
-        self.statuses.iter().enumerate().flat_map(|(at, status)| {
-            let mut several = self.several.of(at).peekable();
-            let own = if several.peek().is_none() { status.limited() } else { None };
-            several.chain(own)
-        })
+        self.statuses.iter().flat_map(Status::limits)
     }
 
     /// The active ban among the limits of the request: of those that deny, the last to end; otherwise one that is watched.
@@ -257,8 +246,8 @@ impl<'r> Decision<'r> {
         let (enforced, quotas) = (over(false).max(), over(true).min());
         let has_quota_left = limited().any(|(_, limited)| limited.is_quota && limited.code() == Code::Ok);
         let denied = self.listed.and_then(|listed| match listed {
-            Listed::Allowed => None,
-            Listed::Denied { retry_after } => Some(retry_after),
+            ListDecision::Allowed => None,
+            ListDecision::Denied { retry_after } => Some(retry_after),
         });
         enforced.max(quotas.filter(|_| !has_quota_left)).max(denied).max(self.shed)
     }

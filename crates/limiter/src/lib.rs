@@ -1,29 +1,31 @@
 //! From the descriptors of a request to a decision: match rules, charge counters, fold the statuses, and refund what a
 //! denied request charged.
 //!
-//! - [`matching`]: the counter that each descriptor matches, [`matched`].
+//! - [`decide`]: the limiter, which runs these steps:
+//! - [`matching`]: the limits that each descriptor matches, in a [`plan`].
 //! - [`lists`]: allow and deny lists, which decide before any counter.
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
-//! - [`candidates`]: limits that are compared with those of rules.
-//! - [`extra_limits`]: several limits of one descriptor.
-//! - [`requests`]: requests to the store, one for each hash tag, and one for each rule with several limits.
+//! - [`calls`]: the requests to the store that charge the limits, one for each hash tag, and one for each rule with several.
+//! - [`precheck`]: a read-only check of other hash tags before charging.
+//! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
+//! - [`observe`]: metrics of each limit, [`talkers`], bans that begin, thresholds that are reached, and [`candidates`] that
+//!   decide otherwise.
+//! - [`fold`]: the statuses of the limits, and the decision.
+//! - [`settle`]: what becomes of the charges and permits, by [`refund`]s.
+//!
+//! Beside them:
 //! - [`regions`]: own region's share of the limits that all regions enforce together.
 //! - [`awaited_loans`]: hits that wait for a loan of another region.
-//! - [`precheck`]: a read-only check of other hash tags before charging.
-//! - [`decide`]: the limiter, which runs these steps.
-//! - [`fold`]: the statuses' decision.
 //! - [`deciding_rule`]: the rule that decided, for responses.
-//! - [`refund`]: refunds of charges that do not count.
 //! - [`leases`]: permits of a request that passed, and requests that their callers repeat under leases that they name.
 //! - [`unknown_domains`]: requests for domains without rules.
 //! - [`demand`]: demand of keys, and the limits that it recommends.
 //! - [`spread`]: delays that spread the times at which denied clients return.
-//! - [`operator_events`]: bans that begin and thresholds that are reached, of which operators are notified.
-//! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 mod awaited_loans;
+mod calls;
 pub mod candidates;
 mod counters;
 mod decide;
@@ -31,20 +33,19 @@ pub mod deciding_rule;
 pub mod decision;
 pub mod demand;
 pub mod explain;
-mod extra_limits;
 mod fallback;
 mod fold;
 mod leases;
 mod lists;
-mod matched;
 mod matching;
 pub mod metrics;
-mod operator_events;
+mod observe;
+mod plan;
 mod precheck;
 mod refund;
 mod regions;
 mod replicas;
-mod requests;
+mod settle;
 mod shedding;
 mod spread;
 pub mod talkers;
@@ -55,21 +56,18 @@ use std::time::Duration;
 use tollgate_rules as rules;
 use tollgate_store::request::Requests;
 
+use self::metrics::RuleCounters;
 pub use self::{
     awaited_loans::AwaitedLoans,
+    calls::cell_of,
     counters::{CounterInspector, CounterReading, CounterRequests},
     decide::Limiter,
     fallback::Fallback,
     leases::{HeldPermits, NotRepeatable},
-    operator_events::{BegunBan, BegunBans, ReachedThreshold, ReachedThresholds},
+    observe::{BegunBan, Observations, ReachedThreshold},
     regions::OwnShares,
     replicas::Replicas,
-    requests::cell_of,
     spread::Spread,
-};
-use self::{
-    matched::{Match, Matches},
-    metrics::RuleCounters,
 };
 
 /// The active rules with their counters, in one snapshot.
@@ -139,9 +137,10 @@ mod test_prelude {
 
     pub(crate) use crate::{
         ActiveRules, Deadline, HeldPermits, Limiter, Modes, Replicas,
+        calls::{self, ChargeTerms},
         decision::{Code, Decision},
-        matched::Changes,
         matching,
+        plan::Changes,
     };
 
     /// The rules of one file.

@@ -1,12 +1,15 @@
 //! Allow and deny lists, which decide a request in place of its limits.
 
-use std::{iter::repeat, time::Duration};
+use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate_core::{clock::Clock, descriptor::Descriptor};
+use tollgate_core::clock::Clock;
 use tollgate_rules::{Listing, Lists};
 
-use crate::{Match, Matches, decision::Listed};
+use crate::{
+    decision::ListDecision,
+    plan::{Match, PlannedLimit, PlannedLimits},
+};
 
 /// Longest retry time reported to a client, also for entries without expiry: an operator may remove an entry at any
 /// time.
@@ -20,46 +23,27 @@ pub(super) fn apply(
     lists: &Lists,
     clock: &Clock,
     domain: &str,
-    descriptors: &[Descriptor<'_>],
-    matches: &mut Matches<'_>,
-) -> Option<Listed> {
+    limits: &mut PlannedLimits<'_, '_>,
+) -> Option<ListDecision> {
     if !lists.has_lists() {
         return None;
     }
     let now_ms = clock.now().as_millis();
-    let is_refund = |descriptor: &Descriptor<'_>, matched: &Match<'_>| {
-        matched.is_report() || matched.hits().unwrap_or(descriptor.hits).is_refund()
-    };
-    let charging = || {
-        let pairs = descriptors.iter().zip(&*matches);
-        pairs
-            .filter(|(descriptor, matched)| !is_refund(descriptor, matched))
-            .map(|(descriptor, _)| descriptor)
-    };
-    let is_allowed =
-        charging().any(|descriptor| lists.allowing(domain, &descriptor.entries, now_ms).is_some());
-    // Patterns can be slow on long values, so denying entries are looked up once.
-    let denying = |(descriptor, matched): (&Descriptor<'_>, &Match<'_>)| {
-        if is_refund(descriptor, matched) {
-            None
-        } else {
-            lists.denying(domain, &descriptor.entries, now_ms).map(|entry| retry_after(entry, now_ms))
-        }
-    };
-    let denied: SmallVec<[Option<Duration>; 2]> =
-        if is_allowed { SmallVec::new() } else { descriptors.iter().zip(&*matches).map(denying).collect() };
-    let listed = if is_allowed {
-        Listed::Allowed
-    } else {
-        Listed::Denied { retry_after: denied.iter().copied().flatten().max()? }
-    };
-    let is_denied = denied.iter().map(Option::is_some).chain(repeat(false));
-    for ((descriptor, matched), is_denied) in descriptors.iter().zip(matches).zip(is_denied) {
-        if !is_refund(descriptor, matched) {
-            *matched = if is_denied { Match::Denied } else { Match::None };
-        }
+    let charging = limits.iter_mut().filter(|limit| !limit.matched.is_report() && !limit.is_refund());
+    let mut charging: SmallVec<[_; 2]> = charging.collect();
+    let allows = |limit: &&mut PlannedLimit<'_, '_>| lists.allowing(domain, limit.entries, now_ms).is_some();
+    if charging.iter().any(allows) {
+        charging.iter_mut().for_each(|limit| limit.matched = Match::None);
+        return Some(ListDecision::Allowed);
     }
-    Some(listed)
+    // Patterns can be slow on long values, so denying entries are looked up once.
+    let denying = charging.iter().map(|limit| lists.denying(domain, limit.entries, now_ms));
+    let denying: SmallVec<[Option<&Listing>; 2]> = denying.collect();
+    let retry_after = denying.iter().flatten().map(|entry| retry_after(entry, now_ms)).max()?;
+    for (limit, denying) in charging.iter_mut().zip(denying) {
+        limit.matched = if denying.is_some() { Match::Denied } else { Match::None };
+    }
+    Some(ListDecision::Denied { retry_after })
 }
 
 /// Time until the entry expires, as reported to clients.

@@ -1,6 +1,6 @@
 //! Matches descriptors with rules and limit overrides.
 
-use std::{iter::once, sync::Arc};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_core::{
@@ -12,11 +12,9 @@ use tollgate_core::{
 };
 use tollgate_metrics::StripedCounter;
 use tollgate_rules::{Domain, Limit, Rule, SwitchMode, Switched, UTILIZATION_KEY};
+use tollgate_store::request::Requests;
 
-use crate::{
-    extra_limits::ExtraLimits,
-    matched::{Changes, CounterMatch, Match, Matches, Side, Signal},
-};
+use crate::plan::{Changes, CounterMatch, Match, Plan, PlannedLimit, PlannedLimits, Side, Signal};
 
 pub(crate) static MALFORMED_LEASES: StripedCounter = StripedCounter::new(
     "tollgate_malformed_leases_total",
@@ -24,17 +22,29 @@ pub(crate) static MALFORMED_LEASES: StripedCounter = StripedCounter::new(
 )
 .at_zero();
 
-/// Matches `descriptors` with the rules of `domain`. The matches of extra limits are behind those of the descriptors.
-pub(super) fn matches<'r, 'd, 'e>(
+/// Matches `descriptors` with the rules of `domain`. The plan has no calls yet.
+pub(super) fn plan<'r, 'd>(
     domain: &'r Domain,
     changes: Changes<'r, '_>,
-    descriptors: &'d [Descriptor<'e>],
-) -> (Matches<'r>, ExtraLimits<'d, 'e>) {
-    let mut matches =
-        descriptors.iter().map(|descriptor| match_descriptor(domain, changes, descriptor)).collect();
-    let extra = expand(domain, changes, descriptors, &mut matches);
-    drop_replaced(&mut matches);
-    (matches, extra)
+    descriptors: &'d [Descriptor<'_>],
+) -> Plan<'r, 'd> {
+    let (limits, calls) = (PlannedLimits::new(), Requests::new());
+    let mut plan = Plan { domain, limits, listed: None, shed: None, calls };
+    for descriptor in descriptors {
+        let first = PlannedLimit::first(descriptor, match_descriptor(domain, changes, descriptor));
+        plan.limits.push(first);
+        // A limit override takes the place of all, also of one that is off.
+        if descriptor.limit.is_none() && first.matched.is_of_several() {
+            let extra = domain.root.limits(&descriptor.entries).skip(1).map(|rule| {
+                let rule = changes.deciding(rule, &descriptor.entries);
+                let matched = match_rule(domain, changes, descriptor, Some(rule));
+                PlannedLimit { is_extra: true, matched, ..first }
+            });
+            plan.limits.extend(extra);
+        }
+    }
+    drop_replaced(&mut plan.limits);
+    plan
 }
 
 /// Matches one descriptor, regardless of the other descriptors of the request.
@@ -60,8 +70,7 @@ fn of_window<'r>(domain: &'r Domain, first: &'r Arc<Rule>, descriptor: &Descript
     let Some(stated) = descriptor.limit.filter(|_| first.part.is_some()) else { return first };
     let seconds = stated.window.seconds();
     let has_window = |rule: &&Arc<Rule>| matches!(rule.limit, Limit::Quota { quota, .. } if quota.window.seconds() == seconds);
-    let beside = domain.root.beside(&descriptor.entries).iter();
-    once(first).chain(beside).find(has_window).unwrap_or(first)
+    domain.root.limits(&descriptor.entries).find(has_window).unwrap_or(first)
 }
 
 /// Matches a descriptor with its rule.
@@ -170,34 +179,12 @@ fn release<'r>(
     }
 }
 
-/// The descriptors with extra limits, whose matches are added.
-fn expand<'r, 'd, 'e>(
-    domain: &'r Domain,
-    changes: Changes<'r, '_>,
-    descriptors: &'d [Descriptor<'e>],
-    matches: &mut Matches<'r>,
-) -> ExtraLimits<'d, 'e> {
-    let mut extra = ExtraLimits::new(descriptors);
-    for (at, descriptor) in descriptors.iter().enumerate() {
-        // A limit override takes the place of all, also of one that is off.
-        if descriptor.limit.is_some() || !matches.get(at).is_some_and(Match::is_of_several) {
-            continue;
-        }
-        for rule in domain.root.beside(&descriptor.entries) {
-            let rule = changes.deciding(rule, &descriptor.entries);
-            matches.push(match_rule(domain, changes, descriptor, Some(rule)));
-            extra.push(at, descriptor);
-        }
-    }
-    extra
-}
-
 /// Drops each rule whose name another rule of the request replaces, even if that rule is replaced in turn.
-fn drop_replaced(matches: &mut Matches<'_>) {
-    let replaced: SmallVec<[&str; 4]> = matches
+fn drop_replaced(limits: &mut PlannedLimits<'_, '_>) {
+    let replaced: SmallVec<[&str; 4]> = limits
         .iter()
-        .filter_map(|matched| match matched {
-            Match::Unlimited(rule) | Match::Off { rule, .. } | Match::Rule { rule, .. } => Some(*rule),
+        .filter_map(|limit| match limit.matched {
+            Match::Unlimited(rule) | Match::Off { rule, .. } | Match::Rule { rule, .. } => Some(rule),
             Match::None | Match::Denied | Match::Shedding { .. } | Match::Override { .. } => None,
         })
         .flat_map(|rule| rule.replaces.iter().map(|name| &**name))
@@ -205,11 +192,11 @@ fn drop_replaced(matches: &mut Matches<'_>) {
     if replaced.is_empty() {
         return;
     }
-    for matched in matches {
-        if let Match::Rule { rule, .. } = matched
+    for limit in limits {
+        if let Match::Rule { rule, .. } = limit.matched
             && replaced.contains(&&*rule.name)
         {
-            *matched = Match::None;
+            limit.matched = Match::None;
         }
     }
 }

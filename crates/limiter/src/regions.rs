@@ -18,7 +18,11 @@ use tollgate_store::{
     loans::{ShareWatch, SharedCounter},
 };
 
-use super::{AwaitedLoans, Match, Matches, Requests, awaited_loans::waiting_hit, matched::CounterMatch};
+use super::{
+    AwaitedLoans,
+    awaited_loans::waiting_hit,
+    plan::{CounterMatch, Match, Plan},
+};
 
 /// Shares of the own region as of now; none without a region table. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -69,14 +73,12 @@ impl OwnShares {
     pub(super) async fn after_loans(
         &self,
         store: &Store,
-        matches: &Matches<'_>,
-        calls: &Requests,
+        plan: &Plan<'_, '_>,
         decided: Decisions,
         until: Option<Instant>,
     ) -> Decisions {
-        let Some(watch) = self.watch.as_ref().filter(|_| matches.iter().any(Match::has_share)) else {
-            return decided;
-        };
+        let Some(watch) = self.watch.as_ref().filter(|_| plan.has(Match::has_share)) else { return decided };
+        let calls = &plan.calls;
         let hit = until.and_then(|_| waiting_hit(calls, &decided));
         let awaited = hit.and_then(|(cell, record)| self.awaited.register(cell, record));
         match (awaited, until) {

@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        decision::{Listed, SeveralLimits, Status},
+        decision::{ListDecision, Status},
         test_prelude::{self, *},
     };
 
@@ -115,7 +115,16 @@ descriptors:
             over: 1,
             ..Verdict::empty(Timestamp::from_micros(0))
         };
-        Limited { rule, quota, algorithm, verdict, is_quota: false, is_shadow: false, is_degraded: false }
+        Limited {
+            rule,
+            quota,
+            algorithm,
+            verdict,
+            is_quota: false,
+            is_shadow: false,
+            is_degraded: false,
+            several: Box::default(),
+        }
     }
 
     /// Delay of the request's first descriptor, in seconds.
@@ -193,9 +202,9 @@ descriptors:
                 let limited = denied(&rules, descriptor, Duration::from_micros(*wait));
                 Status::Limited(Limited { is_quota: *is_quota, ..limited })
             });
-            let listed = listed.map(|wait| Listed::Denied { retry_after: Duration::from_millis(wait) });
+            let listed = listed.map(|wait| ListDecision::Denied { retry_after: Duration::from_millis(wait) });
             let decision =
-                Decision { code: Code::OverLimit, degraded: None, listed, shed: None, statuses: statuses.collect(), several: SeveralLimits::default() };
+                Decision { code: Code::OverLimit, degraded: None, listed, shed: None, statuses: statuses.collect() };
             let spread = Spread { domain: "d", descriptors: &descriptors };
             let exact = decision.retry_after().expect("denied");
             let delayed = decision.spread_retry_after(&spread).expect("denied");

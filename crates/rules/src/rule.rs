@@ -296,6 +296,14 @@ impl Rule {
         self.shedding.is_some() || (self.scope == Scope::Primary && holds_permits()) || has_other_window
     }
 
+    /// Whether more of its decisions is observed than hits: it has a `ban`, thresholds, a candidate, or shares of regions.
+    pub fn is_observed(&self) -> bool {
+        self.ban.is_some()
+            || self.notify.is_some()
+            || self.rollout.candidate.is_some()
+            || self.scope != Scope::Regional
+    }
+
     /// Whether an operator's override states a part of the limit.
     pub const fn is_override(&self) -> bool {
         self.derived.is_override

@@ -1,7 +1,7 @@
 //! Responses to banned clients.
 
 use prost_types::{Struct, value::Kind};
-use tollgate_limiter::BegunBans;
+use tollgate_limiter::Observations;
 
 use super::*;
 
@@ -83,13 +83,13 @@ async fn a_watched_ban_is_only_shown_in_metadata() {
 #[tokio::test]
 async fn a_ban_is_recorded_once_with_the_entries_of_its_counter() {
     let mut service = service(Modes::default());
-    let bans = BegunBans::default();
-    service.inner.limiter = service.inner.limiter.with_begun_bans(bans.clone());
+    let bans = Observations::default();
+    service.inner.limiter = service.inner.limiter.with_observations(bans.clone());
     call_each_second(&service, &["client", "other", "watched"], 9).await;
-    let begun = bans.take(10);
+    let begun = bans.take_bans(10);
     let named: Vec<_> =
         begun.iter().map(|begun| (&*begun.rule, begun.ban.is_enforced, begun.is_listed)).collect();
     assert_eq!(named, [("client", true, true), ("watched", false, false)]);
     assert_eq!((&*begun[0].domain, &*begun[0].entries), ("d", &[("client".into(), "x".into())][..]));
-    assert!(bans.take(10).is_empty() && bans.dropped() == 0);
+    assert!(bans.take_bans(10).is_empty() && bans.dropped_bans() == 0);
 }

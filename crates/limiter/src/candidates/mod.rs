@@ -11,14 +11,12 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tollgate_core::descriptor::{Descriptor, Entry};
+use tollgate_core::descriptor::Entry;
 use tollgate_rules::{Domain, Rule};
-use tollgate_store::{Decisions, request::Check};
+use tollgate_store::request::Check;
 
 pub use crate::metrics::Outcome;
 use crate::{
-    Match,
-    decision::{Limited, Status},
     metrics::RuleCounters,
     talkers::{
         key,
@@ -26,7 +24,7 @@ use crate::{
     },
 };
 
-/// Bit of a check's descriptor that marks the check of a candidate: no request has this number of descriptors.
+/// Bit of the index of a check's limit that marks the check of a candidate: no request has this number of limits.
 const MARK: usize = 1 << (usize::BITS - 1);
 
 /// Maximum number of rules with keys of their own; those beyond have none until others are forgotten.
@@ -77,69 +75,42 @@ pub fn differing_keys() -> KeysByOutcome {
     keys.iter().map(|(name, summaries)| (name.clone(), differing(summaries))).collect()
 }
 
-/// The mark of the candidate's check for the descriptor at `at`.
+/// The mark of the check of a candidate, in the place of the index of its rule's limit, which is at `at`.
 pub(super) const fn marked(at: usize) -> usize {
     at | MARK
 }
 
-/// The descriptor whose rule is compared, if the check's descriptor is marked.
-pub(super) const fn compared(descriptor: usize) -> Option<usize> {
-    match descriptor & MARK {
-        0 => None,
-        _ => Some(descriptor & !MARK),
-    }
-}
-
-/// Whether a check is of a candidate, and so of no descriptor's own counter.
+/// Whether a check is of a candidate, and so of no limit's own counter.
 pub(super) const fn is_candidate(check: &Check) -> bool {
-    compared(check.descriptor).is_some()
+    check.descriptor & MARK != 0
 }
 
-/// Compares the verdicts of candidates with those of their rules.
+/// Counts decisions of a rule and its candidate on the same hits, and records a key that they decided differently.
 pub(super) fn compare(
     counters: &RuleCounters,
     domain: &Domain,
-    descriptors: &[Descriptor<'_>],
-    matches: &[Match<'_>],
-    statuses: &[Status<'_>],
-    decisions: &Decisions,
+    rule: &Rule,
+    entries: &[Entry<'_>],
+    outcome: Outcome,
+    hits: u64,
 ) {
-    // Usually there are none.
-    let verdicts = decisions.iter().filter_map(|decision| decision.as_ref().ok()).flatten();
-    let compared = verdicts.filter_map(|(descriptor, verdict)| Some((compared(*descriptor)?, verdict)));
-    for (at, verdict) in compared {
-        let (Some(Match::Rule { rule, counter, depth, .. }), Some(descriptor)) =
-            (matches.get(at), descriptors.get(at))
-        else {
-            continue;
-        };
-        let Some(Status::Limited(Limited { verdict: of_rule, .. })) = statuses.get(at) else { continue };
-        let hits = counter.hits.charged();
-        if hits == 0 {
-            continue;
-        }
-        let outcome = Outcome::of(of_rule.admitted, verdict.admitted);
-        counters.rollouts.compared(domain, rule, outcome, hits);
-        if matches!(outcome, Outcome::RuleOnly | Outcome::CandidateOnly) {
-            let entries = descriptor.entries.get(..*depth).unwrap_or_default();
-            record_key(domain, rule, entries, outcome, hits);
-        }
+    if hits == 0 {
+        return;
     }
-}
-
-/// Records a key that the rule and its candidate decided differently.
-fn record_key(domain: &Domain, rule: &Rule, entries: &[Entry<'_>], outcome: Outcome, hits: u64) {
-    let mut text = Vec::new();
-    key::push(&mut text, 0, entries);
-    let Ok(text) = str::from_utf8(&text) else { return };
+    counters.rollouts.compared(domain, rule, outcome, hits);
+    let differing = match outcome {
+        Outcome::RuleOnly => 0,
+        Outcome::CandidateOnly => 1,
+        Outcome::Admitted | Outcome::Denied => return,
+    };
     let name = ((*domain.name).into(), rule.path().into());
     let mut keys = KEYS.lock();
     if keys.len() >= MAX_RULES && !keys.contains_key(&name) {
         return;
     }
-    let [rule_only, candidate_only] = keys.entry(name).or_default();
-    let summary = if outcome == Outcome::RuleOnly { rule_only } else { candidate_only };
-    summary.add(text, hits, Memory::Short);
+    if let Some(summary) = keys.entry(name).or_default().get_mut(differing) {
+        summary.add(&key::text(entries), hits, Memory::Short);
+    }
 }
 
 fn heaviest(summary: &Summary) -> Vec<(String, u64)> {

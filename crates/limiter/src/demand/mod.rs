@@ -136,7 +136,7 @@ impl Demand {
             let Some(domain) = rules.domain(domain) else { continue };
             let entries: Vec<Entry<'_>> =
                 entries.iter().map(|OwnedEntry { key, value }| Entry { key, value }).collect();
-            for found in domain.root.rule(&entries).into_iter().chain(domain.root.beside(&entries)) {
+            for found in domain.root.limits(&entries) {
                 let rule =
                     overridden.rule_of(found, &entries, || now_s.saturating_mul(1_000)).unwrap_or(found);
                 self.add_to(domain, rule, &entries, *hits, now_s);

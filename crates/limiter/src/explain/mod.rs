@@ -129,7 +129,7 @@ fn explain_one(
         };
         (matched, MatchedCounter::new(domain, decider, entries))
     };
-    let extra = found.iter().flat_map(|(_, entries)| domain.root.beside(entries));
+    let extra = found.iter().flat_map(|(_, entries)| domain.root.limits(entries).skip(1));
     let extra = extra.map(|rule| describe(rule, entries)).collect();
     let (rule, counter) = found.map(|(rule, entries)| describe(rule, entries)).unzip();
     Explained { shown: pairs.join(","), steps, rule, counter: counter.flatten(), extra, releases_lease }

@@ -18,15 +18,6 @@ use tollgate_store::{
 use super::{Fallback, FallbackVerdicts};
 use crate::{Requests, refund};
 
-/// Calls that may be corrected after late replies.
-#[derive(Clone, Copy)]
-pub(crate) struct Corrections<'a> {
-    pub(crate) calls: &'a Requests,
-    pub(crate) decisions: &'a Decisions,
-    /// Whether charges all or none are refunded.
-    pub(crate) is_refunded: bool,
-}
-
 /// A charge that timed out, with its substitute.
 #[derive(Debug)]
 struct LateCharge {
@@ -45,13 +36,15 @@ enum Substitute {
 }
 
 impl Fallback {
-    /// Corrects the charges of those calls that timed out, when their replies arrive; `is_allowed` as in
-    /// [`Self::send_deferred`].
+    /// Corrects the charges of those calls that timed out, when their replies arrive; `is_refunded` as in [`Self::defer`], and
+    /// `is_allowed` as in [`Self::send_deferred`].
     pub(crate) fn correct_late(
         &self,
         store: &Store,
         substituted: &FallbackVerdicts,
-        Corrections { calls, decisions, is_refunded }: Corrections<'_>,
+        calls: &Requests,
+        decisions: &Decisions,
+        is_refunded: bool,
         is_allowed: impl Fn() -> bool + Clone + Send + Sync + 'static,
     ) {
         for (call, decision) in calls.iter().zip(decisions) {
@@ -188,8 +181,7 @@ mod tests {
             let decisions: Decisions = SmallVec::from_iter([Err(error)]);
             let calls: Requests = [self.call.clone()].into_iter().collect();
             let is_refunded = !passes;
-            let late = Corrections { calls: &calls, decisions: &decisions, is_refunded };
-            self.fallback.correct_late(&store, &substituted, late, || false);
+            self.fallback.correct_late(&store, &substituted, &calls, &decisions, is_refunded, || false);
             reply.arrived(outcome(&self.store));
             let taken = self.fallback.deferred.take_some(9);
             self.fallback.charge(&store, taken).await;

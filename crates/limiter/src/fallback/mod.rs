@@ -36,16 +36,17 @@ use tollgate_store::{
     request::{Cell, Check, TagRequest, Verdicts, push_check},
 };
 
+pub(super) use self::verdicts::FallbackVerdicts;
 use self::{
     deferred::{DeferredCharges, TakenCharge},
     verdicts::{denied, reserves, vetoed},
 };
-pub(super) use self::{late::Corrections, verdicts::FallbackVerdicts};
 use super::{
-    Match, Modes, Requests,
+    Modes, Requests,
     candidates::is_candidate,
     decision::Degraded,
     metrics::{self, LocalStart, RuleCounters},
+    plan::{Match, PlannedLimit},
     refund,
     replicas::Replicas,
 };
@@ -74,7 +75,7 @@ pub(super) struct DegradedRequest<'a> {
     pub(super) counters: &'a RuleCounters,
     pub(super) domain: &'a Domain,
     pub(super) modes: Modes,
-    pub(super) matches: &'a [Match<'a>],
+    pub(super) limits: &'a [PlannedLimit<'a, 'a>],
     pub(super) store: &'a Store,
 }
 
@@ -114,12 +115,12 @@ impl Fallback {
         replicas: NonZeroU32,
         substituted: &mut FallbackVerdicts,
     ) {
-        let DegradedRequest { counters, domain, modes, matches, store } = *request;
+        let DegradedRequest { counters, domain, modes, limits, store } = *request;
         let (mut own, mut is_vetoed) = (None, false);
         // Hits that a denied request had reserved could not always be released.
         let is_withheld = call.is_of_rule || reserves(call);
         for (cell, check) in call.checks_with_cells().filter(|(_, check)| !is_candidate(check)) {
-            let matched = matches.get(check.descriptor);
+            let matched = limits.get(check.descriptor).map(|limit| &limit.matched);
             let policy = self.policy_of(matched, domain, modes, error);
             metrics::degraded(policy, error.label());
             counters.degraded(domain, matched.and_then(Match::rule), check.hits);

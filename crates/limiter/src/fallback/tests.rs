@@ -1,7 +1,7 @@
 use tollgate_store::Decisions;
 
 use super::{DegradedRequest, Fallback};
-use crate::{OwnShares, requests, test_prelude::*};
+use crate::{OwnShares, test_prelude::*};
 
 const RULES: &str = "
 domain: d
@@ -64,15 +64,16 @@ fn held_beside(policy: &str, domain: &str, lease: u64, fallback: &Fallback) -> u
     let entries = [&[("team", "a")][..], &[("team", "a"), ("user", "me")]];
     let descriptors = entries.map(|entries| descriptor(entries, Hits::charge(400)));
     let changes = Changes { switched: active.switched, overridden: active.overridden, clock: &clock };
-    let (mut matches, limits) = matching::matches(rules, changes, &descriptors);
     let (modes, shares) = (Modes::default(), OwnShares::default());
     let lease = NonZeroU64::new(lease).map(LeaseId::new);
-    let calls = requests::requests(rules, &limits, &mut matches, lease, modes, &shares, &clock);
-    let decisions: Decisions = calls.iter().map(|_| Err(StoreError::Timeout(Duration::ZERO, None))).collect();
+    let mut plan = matching::plan(rules, changes, &descriptors);
+    calls::add(&mut plan, &ChargeTerms { modes, shares: &shares, clock: &clock, lease });
+    let timeout = |_| Err(StoreError::Timeout(Duration::ZERO, None));
+    let decisions: Decisions = plan.calls.iter().map(timeout).collect();
     let (counters, store) = (active.companion, &fallback.local());
-    let request = DegradedRequest { counters, domain: rules, modes, matches: &matches, store };
-    fallback.decide(&request, &calls, &decisions);
-    let mut look = calls;
+    let request = DegradedRequest { counters, domain: rules, modes, limits: &plan.limits, store };
+    fallback.decide(&request, &plan.calls, &decisions);
+    let mut look = plan.calls;
     look.iter_mut()
         .flat_map(|call| &mut call.cells)
         .flat_map(|cell| &mut cell.checks)

@@ -27,7 +27,7 @@ use tollgate_store::{
 };
 
 use crate::{
-    matched::{CounterMatch, Match, Matches},
+    plan::{CounterMatch, Plan},
     refund,
 };
 
@@ -124,14 +124,14 @@ pub enum NotRepeatable {
     SeveralTags,
 }
 
-/// Whether a repetition of `calls`, which reserve under a named lease, changes nothing.
-pub(super) fn check(calls: &Requests, matches: &Matches<'_>) -> Result<(), NotRepeatable> {
+/// Whether a repetition of the calls of a plan, which reserve under a named lease, changes nothing.
+pub(super) fn check(Plan { limits, calls, .. }: &Plan<'_, '_>) -> Result<(), NotRepeatable> {
     let charges = |check: &&Check| check.hits.charged() > 0;
     let is_reservation =
         |check: &Check| check.policy.is_budget() && matches!(check.hits, Hits::Acquire { .. });
     let mut charged = calls.iter().flat_map(TagRequest::checks).filter(charges);
     if let Some(other) = charged.find(|check| !is_reservation(check)) {
-        let rule = matches.get(other.descriptor).and_then(Match::rule);
+        let rule = limits.get(other.descriptor).and_then(|limit| limit.matched.rule());
         return Err(NotRepeatable::OtherLimit(rule.map_or("request", |rule| rule.label()).into()));
     }
     let mut cells = calls.iter().flat_map(|call| &call.cells);

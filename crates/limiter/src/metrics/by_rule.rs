@@ -74,7 +74,7 @@ pub(super) fn ban_counters(rules: &Rules) -> CountersByRule<BAN_COUNTS> {
 }
 
 /// Counts the hits of a banned counter, and the ban if it is new.
-pub(super) fn count_ban(counters: &CountersByRule<BAN_COUNTS>, rule: &Rule, ban: &Ban, hits: u64) {
+pub(crate) fn count_ban(counters: &CountersByRule<BAN_COUNTS>, rule: &Rule, ban: &Ban, hits: u64) {
     let new = u64::from(ban.is_new);
     counters.add(rule, if ban.is_enforced { [0, new, 0, hits] } else { [new, 0, hits, 0] });
 }
@@ -82,7 +82,7 @@ pub(super) fn count_ban(counters: &CountersByRule<BAN_COUNTS>, rule: &Rule, ban:
 /// Counters of some rules of one version, by their index. They exist from the activation on, so that a first count is seen as
 /// a change.
 #[derive(Debug, Default)]
-pub(super) struct CountersByRule<const N: usize>(HashMap<usize, Arc<Striped<N>>>);
+pub(crate) struct CountersByRule<const N: usize>(HashMap<usize, Arc<Striped<N>>>);
 
 impl<const N: usize> CountersByRule<N> {
     pub(super) fn for_rules(
@@ -100,7 +100,7 @@ impl<const N: usize> CountersByRule<N> {
     }
 
     /// Adds to the counts of a rule, if it has counters.
-    pub(super) fn add(&self, rule: &Rule, counts: [u64; N]) {
+    pub(crate) fn add(&self, rule: &Rule, counts: [u64; N]) {
         if let Some(counters) = self.0.get(&rule.index().as_usize()) {
             counters.add(counts);
         }

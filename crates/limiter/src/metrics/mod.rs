@@ -19,7 +19,7 @@ use tollgate_metrics::{
     Computed, Declared, Gauge, Metric, MetricKind, Sink, Striped, StripedCounter, StripedFamily,
     series::KINDS,
 };
-use tollgate_rules::{Domain, OnStoreError};
+use tollgate_rules::OnStoreError;
 use tollgate_store::StoreError;
 
 pub use self::{
@@ -32,12 +32,9 @@ pub use self::{
     shedding::{ShownRule, show_shedding, shown_shedding},
 };
 pub use crate::unknown_domains::unknown_domains;
-use crate::{
-    Match, Modes,
-    decision::{Code, Status},
-    extra_limits::ExtraLimits,
-    matching, talkers, unknown_domains,
-};
+pub(crate) use by_rule::count_ban;
+
+use crate::{matching, unknown_domains};
 
 /// Metrics of decisions.
 pub static METRICS: &[&dyn Metric] = &[
@@ -124,46 +121,6 @@ static DEGRADED_REQUESTS: LazyLock<(Arc<Striped<1>>, Arc<AtomicU64>)> = LazyLock
     let sink: Arc<dyn Sink> = Arc::<AtomicU64>::clone(&published);
     (Striped::new([sink]), published)
 });
-
-/// Records metrics and top-talker samples for each descriptor.
-pub(super) fn record(
-    counters: &RuleCounters,
-    domain: &Domain,
-    limits: &ExtraLimits<'_, '_>,
-    matches: &[Match<'_>],
-    statuses: &[Status<'_>],
-    modes: Modes,
-) {
-    for (at, ((descriptor, matched), status)) in
-        limits.descriptors().iter().zip(matches).zip(statuses).enumerate()
-    {
-        if matched.is_report() {
-            // Its values are no keys of clients.
-            continue;
-        }
-        if at < limits.count() {
-            let is_denied = status.code() == Code::OverLimit || limits.is_denied(at, statuses);
-            talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
-        }
-        match (status, matched.hits()) {
-            (Status::Limited(limited), Some(hits)) => {
-                let share = matched.counter().and_then(|counter| counter.share).map(|share| share.base());
-                if let (Some(_), Some(rule), false) = (share, limited.rule, limited.verdict.admitted) {
-                    counters.shares.add(rule, [limited.verdict.over.min(hits.charged())]);
-                }
-                counters.hits(domain, &descriptor.entries, limited, share, hits, modes.near_limit_ratio);
-                if let (Some(ban), Some(rule)) = (&limited.verdict.ban, limited.rule) {
-                    by_rule::count_ban(&counters.bans, rule, ban, hits.charged());
-                }
-                if let (Some(side), Some(rule)) = (matched.side(), limited.rule) {
-                    counters.rollouts.side(domain, rule, side, descriptor, hits, &limited.verdict);
-                }
-            }
-            (Status::Shedding(shed), _) => counters.shedding(domain, shed, descriptor.hits.charged()),
-            _ => {}
-        }
-    }
-}
 
 /// Counts a descriptor that was decided without the store: the policy, and the label of the store's error.
 pub(super) fn degraded(policy: OnStoreError, reason: &'static str) {

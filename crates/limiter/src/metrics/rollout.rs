@@ -14,13 +14,13 @@ use tollgate_core::{
     CountedKey,
     algorithm::Verdict,
     clock::Clock,
-    descriptor::{Descriptor, Hits},
+    descriptor::{Entry, Hits},
 };
 use tollgate_metrics::{Computed, Declared, Striped, publish};
 use tollgate_rules::{Domain, Rule, Rules};
 
 use super::by_rule::SeriesByRule;
-use crate::matched::Side;
+use crate::plan::Side;
 
 /// Maximum number of rules that have series of their own, of either kind.
 const MAX_RULES: usize = 1_000;
@@ -87,12 +87,12 @@ impl RolloutCounters {
     }
 
     /// Counts a decision of a limit that is enforced for a share of its keys.
-    pub(super) fn side(
+    pub(crate) fn side(
         &self,
         domain: &Domain,
         rule: &Rule,
         side: Side,
-        descriptor: &Descriptor<'_>,
+        entries: &[Entry<'_>],
         hits: Hits,
         verdict: &Verdict,
     ) {
@@ -108,7 +108,7 @@ impl RolloutCounters {
             && charged > 0
             && let Some(mut keys) = keys.try_lock()
         {
-            keys.record(rule.counted_key(&domain.name, &descriptor.entries), over > 0);
+            keys.record(rule.counted_key(&domain.name, entries), over > 0);
         }
         counts.add(match side {
             Side::Enforced => [charged, over, 0, 0],

@@ -14,14 +14,14 @@ use std::{
 
 use futures_util::future::join_all;
 use tokio::time::{MissedTickBehavior, interval};
-use tollgate_core::{clock::Clock, descriptor::Descriptor, shedding::SheddingInstance};
+use tollgate_core::{clock::Clock, shedding::SheddingInstance};
 use tollgate_rules::{Rule, Rules, Shedding};
 use tollgate_store::{Store, key::CellKey, redis::add_utilization};
 
 use crate::{
-    ActiveRules, Match, Matches, Modes,
-    matched::Signal,
+    ActiveRules, Modes,
     metrics::{ShownRule, show_shedding},
+    plan::{Match, PlannedLimits, Signal},
 };
 
 /// Retry times of requests that were shed, in seconds; at random, so that they do not return together.
@@ -29,19 +29,15 @@ const RETRY_AFTER_S: std::ops::RangeInclusive<u64> = 1..=5;
 
 /// Takes reports, and decides requests by their rules' gates. Returns the time to retry if the request is shed: then
 /// nothing else of it is charged.
-pub(super) fn apply(
-    modes: Modes,
-    descriptors: &[Descriptor<'_>],
-    matches: &mut Matches<'_>,
-) -> Option<Duration> {
+pub(super) fn apply(modes: Modes, limits: &mut PlannedLimits<'_, '_>) -> Option<Duration> {
     let mut is_denied = false;
-    for (descriptor, matched) in descriptors.iter().zip(&mut *matches) {
-        let Match::Shedding { rule, signal, is_shadow } = matched else { continue };
+    for limit in &mut *limits {
+        let Match::Shedding { rule, signal, is_shadow } = &mut limit.matched else { continue };
         let Some(shedding) = &rule.shedding else { continue };
         match signal {
             Signal::Report(utilization) => utilization.iter().for_each(|one| shedding.gate().report(*one)),
             Signal::Request { priority, is_shed } => {
-                let hits = descriptor.hits.charged();
+                let hits = limit.hits.charged();
                 *is_shed = hits > 0 && !shedding.gate().admit(*priority, hits, || fastrand::u16(..));
                 is_denied |= *is_shed && !*is_shadow && !modes.shadow;
             }
@@ -49,10 +45,9 @@ pub(super) fn apply(
     }
     is_denied.then(|| {
         // The other descriptors skip their limits, unless they return what was charged before.
-        for (descriptor, matched) in descriptors.iter().zip(matches) {
-            let is_refund = matched.hits().unwrap_or(descriptor.hits).is_refund();
-            if !is_refund && !matches!(matched, Match::Shedding { .. } | Match::Denied) {
-                *matched = Match::None;
+        for limit in limits {
+            if !limit.is_refund() && !matches!(limit.matched, Match::Shedding { .. } | Match::Denied) {
+                limit.matched = Match::None;
             }
         }
         Duration::from_secs(fastrand::u64(RETRY_AFTER_S))

@@ -30,8 +30,15 @@ pub(super) struct KeyEntries {
     pub(super) is_truncated: bool,
 }
 
+/// Text of a descriptor, truncated to [`MAX_TEXT_BYTES`].
+pub(crate) fn text(entries: &[Entry<'_>]) -> String {
+    let mut bytes = Vec::new();
+    push(&mut bytes, 0, entries);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Appends the text of a descriptor, truncated to [`MAX_TEXT_BYTES`] after `from`.
-pub(crate) fn push(bytes: &mut Vec<u8>, from: usize, entries: &[Entry<'_>]) {
+pub(super) fn push(bytes: &mut Vec<u8>, from: usize, entries: &[Entry<'_>]) {
     let end = from.saturating_add(MAX_TEXT_BYTES);
     for (at, entry) in entries.iter().enumerate() {
         if at > 0 {

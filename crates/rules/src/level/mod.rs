@@ -54,8 +54,8 @@ pub enum Matcher<'a> {
 pub struct Node {
     /// The rule of a request whose last entry matches here; the first of several limits.
     pub rule: Option<Arc<Rule>>,
-    /// The other ones of several limits.
-    pub beside: Box<[Arc<Rule>]>,
+    /// The extra limits of a descriptor with several.
+    pub extra_limits: Box<[Arc<Rule>]>,
     /// The descriptors below.
     pub children: Level,
 }
@@ -81,6 +81,12 @@ pub struct Duplicate;
 
 /// Text `key_value`, short ones without an allocation.
 type Composite = SmallVec<[u8; 128]>;
+
+impl Node {
+    fn limits(&self) -> impl Iterator<Item = &Arc<Rule>> {
+        self.rule.iter().chain(&*self.extra_limits)
+    }
+}
 
 impl Level {
     /// Adds a descriptor.
@@ -117,14 +123,14 @@ impl Level {
         }
     }
 
-    /// The rule that `entries` match.
+    /// The rule that `entries` match; the first of several limits.
     pub fn rule(&self, entries: &[Entry<'_>]) -> Option<&Arc<Rule>> {
         self.node(entries)?.rule.as_ref()
     }
 
-    /// The other limits of a descriptor with several, where [`Level::rule`] is the first one.
-    pub fn beside(&self, entries: &[Entry<'_>]) -> &[Arc<Rule>] {
-        self.node(entries).map(|node| &*node.beside).unwrap_or_default()
+    /// The rules that `entries` match: one, or several limits in the order of the configuration.
+    pub fn limits(&self, entries: &[Entry<'_>]) -> impl Iterator<Item = &Arc<Rule>> {
+        self.node(entries).into_iter().flat_map(Node::limits)
     }
 
     fn node(&self, entries: &[Entry<'_>]) -> Option<&Node> {
@@ -161,7 +167,7 @@ impl Level {
                 .or_else(|| self.by_key.get(entry.key)?.stated_node(entry.value)),
         };
         node.is_some_and(|node| match segments {
-            [] => node.rule.iter().chain(node.beside.iter()).any(|found| found.index() == rule.index()),
+            [] => node.limits().any(|found| found.index() == rule.index()),
             _ => node.children.leads_to(rule, segments, entries),
         })
     }
@@ -216,10 +222,7 @@ impl Level {
 
     /// All rules on this level and below, in no particular order.
     pub fn rules(&self) -> Box<dyn Iterator<Item = &Arc<Rule>> + '_> {
-        Box::new(
-            self.nodes()
-                .flat_map(|node| node.rule.iter().chain(node.beside.iter()).chain(node.children.rules())),
-        )
+        Box::new(self.nodes().flat_map(|node| node.limits().chain(node.children.rules())))
     }
 
     /// Adds the keys of address ranges on this level and below.

@@ -171,9 +171,7 @@ async fn find(
         let descriptor = stated.first()?;
         let lease = domain.root.rule_of_lease(&descriptor.entries);
         let by_lease = lease.map(|(rule, _, _)| rule);
-        let rule = by_lease.or_else(|| domain.root.rule(&descriptor.entries))?;
-        let beside = domain.root.beside(&descriptor.entries);
-        let each = std::iter::once(rule).chain(beside);
+        let each = by_lease.into_iter().chain(domain.root.limits(&descriptor.entries));
         let rules: Vec<&Arc<Rule>> =
             each.map(|rule| overridden.rule_of(rule, &descriptor.entries, now_ms).unwrap_or(rule)).collect();
         rules.iter().find_map(|rule| rule.algorithm())?;

@@ -117,22 +117,18 @@ fn find_matches(
 /// Reads the counters and combines everything to the response.
 async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> DryRunResponse {
     let MatchedRequest { descriptors, text, requests, listed } = matched;
-    let mut reading = match &requests {
+    let readings = match &requests {
         Some(requests) => api.parts.counters.send(requests).await,
-        None => descriptors.iter().map(|_| None).collect(),
+        None => Vec::new(),
     };
     let listed = complete_entries(api, listed).await;
-    let unknown = reading.iter().find_map(|reading| Some(reading.as_ref()?.as_ref().err()?.to_string()));
-    // Behind those of the descriptors, in their order.
-    let mut beside = reading.split_off(descriptors.len().min(reading.len())).into_iter();
-    let views = descriptors.into_iter().zip(reading).zip(listed);
-    let views: Vec<DescriptorView> = views
-        .map(|(((descriptor, explained), reading), listed)| {
-            let count = explained.as_ref().map_or(0, |explained| explained.extra.len());
-            let beside = beside.by_ref().take(count);
-            DescriptorView::new(descriptor, explained, reading, beside, listed, lists)
-        })
-        .collect();
+    let unknown = readings.iter().find_map(|reading| Some(reading.as_ref()?.as_ref().err()?.to_string()));
+    let mut readings = readings.into_iter();
+    let views = descriptors.into_iter().zip(listed).map(|((descriptor, explained), listed)| {
+        let limits = explained.as_ref().map_or(1, |explained| 1 + explained.extra.len());
+        DescriptorView::new(descriptor, explained, readings.by_ref().take(limits), listed, lists)
+    });
+    let views: Vec<DescriptorView> = views.collect();
     let min_interval_note =
         || views.iter().any(|view| view.limit.may_violate_min_interval).then(|| INTERVAL_UNKNOWN.to_owned());
     let problem = unknown.or_else(min_interval_note);
@@ -264,16 +260,16 @@ impl CounterState {
 }
 
 impl DescriptorView {
-    /// Combines the explanation of a descriptor with the readings of its counters: that of the rule, then those of the
-    /// limits beside it.
+    /// Combines the explanation of a descriptor with the readings of its counters: that of the rule, then those of its
+    /// extra limits.
     fn new(
         descriptor: ApiDescriptor,
         explained: Option<Explained>,
-        reading: CounterReading,
-        beside: impl Iterator<Item = CounterReading>,
+        mut readings: impl Iterator<Item = CounterReading>,
         listed: Option<ListEntry>,
         lists: &Lists,
     ) -> Self {
+        let reading = readings.next().flatten();
         let Some(Explained { steps, rule, counter, releases_lease, extra, .. }) = explained else {
             return Self {
                 descriptor,
@@ -289,7 +285,7 @@ impl DescriptorView {
         let mut limit = LimitView::new(rule, counter, reading, releases_lease, lists);
         let beside: Vec<LimitView> = extra
             .into_iter()
-            .zip(beside)
+            .zip(readings)
             .map(|((rule, counter), reading)| LimitView::new(rule, counter, reading, false, lists))
             .collect();
         let each = || iter::once(&limit).chain(&beside);

@@ -184,9 +184,7 @@ async fn lifts(api: &Api, ban: &ListedBan, forgive: bool) -> Result<Option<Count
         let domain = active.domain(&ban.domain)?;
         let entries = ban.descriptor.iter().map(|pair| Entry { key: &pair.key, value: &pair.value });
         let descriptor = Descriptor { entries: entries.collect(), limit: None, hits: Hits::Peek };
-        let beside = domain.root.beside(&descriptor.entries);
-        let mut rules = domain.root.rule(&descriptor.entries).into_iter().chain(beside);
-        let rule = rules.find(|rule| rule.path() == ban.rule)?;
+        let rule = domain.root.limits(&descriptor.entries).find(|rule| rule.path() == ban.rule)?;
         Some(shared.parts.counters.lifts(domain, &overridden, rule, descriptor, forgive))
     });
     requests.await

@@ -88,9 +88,9 @@ pub struct RuleCounters {
     /// Number of rules that have paths with a request's values.
     with_values: usize,
     domains: Vec<OfDomain>,
-    pub(super) bans: CountersByRule<4>,
+    pub(crate) bans: CountersByRule<4>,
     pub(crate) rollouts: RolloutCounters,
-    pub(super) shares: CountersByRule<1>,
+    pub(crate) shares: CountersByRule<1>,
 }
 
 #[derive(Debug, Default)]

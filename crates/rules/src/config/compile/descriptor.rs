@@ -148,13 +148,13 @@ impl Compiler<'_> {
     }
 
     fn node(&mut self, raw: &RawDescriptor, segments: &mut Vec<Segment>, path: &Path<'_>) -> Node {
-        let mut beside = Vec::new();
+        let mut extra_limits = Vec::new();
         let rule = match (&raw.rate_limit, &raw.rate_limits, &raw.load_shedding) {
             (_, _, Field::Stated(stated)) => shedding::rule(self, raw, stated, segments, path),
             (_, Field::Stated(limits), _) => {
                 let mut rules = several::rules(self, raw, limits, segments, path).into_iter();
                 let first = rules.next();
-                beside.extend(rules);
+                extra_limits.extend(rules);
                 first
             }
             (Field::Stated(limit), ..) => self.rule(raw, limit, segments, path),
@@ -169,7 +169,8 @@ impl Compiler<'_> {
         }
         let mut children = LevelBuilder::default();
         self.level(&raw.descriptors, &mut children, segments, path);
-        Node { rule, beside: beside.into(), children: children.finish(self.reporter.problems, self.budget) }
+        let children = children.finish(self.reporter.problems, self.budget);
+        Node { rule, extra_limits: extra_limits.into(), children }
     }
 
     /// Warns of limits below a concurrency limit that match the descriptors which release its leases.

@@ -21,8 +21,7 @@ fn rules(yaml: &str) -> Rules {
 /// The limits of the descriptor `k`, in the order of the file.
 fn limits(rules: &Rules) -> Vec<&Rule> {
     let (domain, entries) = (rules.domain("d").expect("is there"), [Entry { key: "k", value: "x" }]);
-    let first = domain.root.rule(&entries).expect("matches");
-    std::iter::once(first).chain(domain.root.beside(&entries)).map(|rule| &**rule).collect()
+    domain.root.limits(&entries).map(|rule| &**rule).collect()
 }
 
 #[test]

@@ -123,8 +123,7 @@ fn denies_top_traffic(domain: &Domain, top: &DomainTop) -> Option<&'static str> 
     let mut shapes: HashMap<Vec<&str>, (u64, bool)> = HashMap::new();
     for talker in &top.heaviest {
         let entries = entries(talker);
-        let mut limits = domain.root.rule(&entries).into_iter().chain(domain.root.beside(&entries));
-        let is_denied = limits.any(|rule| is_denying(rule));
+        let is_denied = domain.root.limits(&entries).any(|rule| is_denying(rule));
         let shape = entries.iter().map(|entry| entry.key).collect();
         let (hits, are_denied) = shapes.entry(shape).or_insert((0, true));
         *hits = hits.saturating_add(talker.hits);

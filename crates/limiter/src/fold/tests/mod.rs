@@ -137,8 +137,8 @@ async fn every_limit_is_named_with_its_remaining_hits() {
     let (several, all) = instance
         .decide(&descriptors, None, |decision| {
             let remaining = |limited: &Limited<'_>| (limited.label().to_owned(), limited.verdict.remaining);
-            let several: Vec<_> = decision.several.of(1).map(remaining).collect();
-            assert_eq!(decision.several.of(0).count(), 0);
+            let several: Vec<_> = decision.statuses[1].limits().iter().map(remaining).collect();
+            assert!(decision.statuses[0].limited().expect("limited").several.is_empty());
             (several, decision.every_limit().map(remaining).collect::<Vec<_>>())
         })
         .await;

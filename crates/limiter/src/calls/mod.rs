@@ -1,4 +1,4 @@
-//! Requests to the store for matched descriptors.
+//! Calls to the store that charge the limits of a plan.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ use tollgate_core::{
     algorithm::{Algorithm, Charging, Policy},
     ban::{BanCheck, BanEffect, BanMode},
     clock::Clock,
-    descriptor::{Descriptor, Entry, Hits},
+    descriptor::{Entry, Hits},
     lease::LeaseId,
 };
 use tollgate_rules::{Domain, Limit, Rule, Scope};
@@ -20,134 +20,108 @@ use tollgate_store::{
     request::{Check, Requests, TagRequest, Veto, push_check},
 };
 
-use super::{
-    Match, Matches, Modes, OwnShares, candidates::marked, extra_limits::ExtraLimits, leases,
-    matched::CounterMatch,
+use crate::{
+    Modes, OwnShares,
+    candidates::marked,
+    leases,
+    plan::{CounterMatch, Match, Plan, PlannedLimit},
 };
 
 /// Maximum number of permits that one request acquires: Redis takes about 2 µs for each, and decides the requests of others
 /// in the same command.
 const MAX_REQUEST_PERMITS: u64 = 100;
 
-/// Returns the requests for the limits of a request: one call for each hash tag, and where counters are charged
-/// independently, one for each descriptor with several limits. Permits are acquired under `lease`. Limits the counters of
-/// global rules to the own region's shares.
-pub(super) fn requests(
-    domain: &Domain,
-    limits: &ExtraLimits<'_, '_>,
-    matches: &mut Matches<'_>,
-    lease: Option<LeaseId>,
-    modes: Modes,
-    shares: &OwnShares,
-    clock: &Clock,
-) -> Requests {
-    let mut calls = Requests::new();
-    let (mut has_quotas, mut permits_left) = (false, MAX_REQUEST_PERMITS);
-    let charging = charging(domain, matches, lease);
-    let mut calls_of_rules = CallsOfRules::new();
-    for (at, (descriptor, matched)) in limits.descriptors().iter().zip(&mut *matches).enumerate() {
-        let counted = Counted::of(domain, descriptor, matched, shares, clock);
-        let Some(Counted { key, record, counter, rule }) = counted else { continue };
-        let policy = counter.policy;
+/// Terms under which the limits of a request are charged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChargeTerms<'a> {
+    pub(super) modes: Modes,
+    /// Shares to which the counters of global rules are limited.
+    pub(super) shares: &'a OwnShares,
+    pub(super) clock: &'a Clock,
+    /// Lease under which permits are acquired.
+    pub(super) lease: Option<LeaseId>,
+}
+
+/// Adds the calls that charge the limits of a plan.
+pub(super) fn add(plan: &mut Plan<'_, '_>, terms: &ChargeTerms<'_>) {
+    let charging = charging(plan, terms.lease);
+    let Plan { domain, limits, calls, .. } = plan;
+    let (mut has_quotas, mut permits_left, mut call_of_rule) = (false, MAX_REQUEST_PERMITS, None);
+    for (at, limit) in limits.iter_mut().enumerate() {
+        call_of_rule = call_of_rule.filter(|_| limit.is_extra);
+        let Some((key, record)) = counter_of(domain, limit, terms) else { continue };
+        let Some(counter) = limit.matched.counter() else { continue };
+        // The rule's sync mode does not apply to a limit override, and neither do its bans.
+        let (policy, rule) = (counter.policy, limit.matched.rule());
         // Logs and permits are not lent, nor what the primary region decides.
         let share = counter.share.filter(|_| policy.can_be_lent() && !key.is_at_primary());
-        let hits = leases::under_lease(&mut calls, &key, record, &counter, lease);
-        let hits = overdrawn(hits, matched.is_overdraft());
+        let hits = leases::under_lease(calls, &key, record, counter, terms.lease);
+        let hits = overdrawn(hits, limit.matched.is_overdraft());
         let hits = bounded(hits, &policy, &mut permits_left);
-        let veto = veto_or_counted(domain, matched, modes, share.is_some());
+        let veto = veto_or_counted(domain, &limit.matched, terms.modes, share.is_some());
         has_quotas |= veto == Veto::WithQuotas;
-        // The rule's sync mode does not apply to a limit override.
         let sync = match charging {
             Charging::Independent => rule.map_or(SyncMode::Strict, |rule| domain.sync_of(rule)),
             Charging::AllOrNone => SyncMode::Strict,
         };
-        // Neither do its bans.
-        let ban = rule.and_then(|rule| ban_check(rule, matched.is_shadow(), modes));
+        let ban = rule.and_then(|rule| ban_check(rule, limit.matched.is_shadow(), terms.modes));
         let check = Check { descriptor: at, record, policy, hits, veto, sync, ban, share };
-        if charging == Charging::Independent && matched.is_of_several() {
-            push_to_rule(&mut calls, &mut calls_of_rules, limits.origin(at), key, check);
-            continue;
-        }
-        push_check(&mut calls, charging, key, check);
-        // Not where requests are charged all or none: what a candidate is charged would depend on the other limits.
-        if charging == Charging::Independent {
-            push_candidate(&mut calls, domain, matched, at, descriptor, counter.hits);
+        if charging == Charging::AllOrNone {
+            push_check(calls, charging, key, check);
+        } else if limit.matched.is_of_several() {
+            push_to_rule(calls, &mut call_of_rule, key, check);
+        } else {
+            push_check(calls, charging, key, check);
+            // Not where requests are charged all or none: what a candidate is charged would depend on the other limits.
+            push_candidate(calls, domain, limit, at);
         }
     }
     if has_quotas {
-        settle_quotas(&mut calls, matches);
+        settle_quotas(plan);
     }
-    calls
 }
 
 /// Makes peeks at limits of 0 charges, which such limits deny and do not count.
-pub(super) fn deny_peeks_at_zero(calls: &mut Requests, matches: &Matches<'_>) {
+pub(super) fn deny_peeks_at_zero(Plan { limits, calls, .. }: &mut Plan<'_, '_>) {
     for check in calls.iter_mut().flat_map(|call| &mut call.cells).flat_map(|cell| &mut cell.checks) {
-        if check.hits == Hits::Peek && matches.get(check.descriptor).is_some_and(Match::peeks_at_zero) {
+        let limit = limits.get(check.descriptor);
+        if check.hits == Hits::Peek && limit.is_some_and(|limit| limit.matched.peeks_at_zero()) {
             check.hits = Hits::ONE;
         }
     }
 }
 
-/// Counter that a match is charged to.
-struct Counted<'r> {
-    key: CellKey,
-    record: RecordId,
-    counter: CounterMatch,
-    /// Its rule; `None` for a limit override.
-    rule: Option<&'r Arc<Rule>>,
+/// Charging of the request: all or none where it reserves hits, so that a denied request holds none.
+fn charging(plan: &Plan<'_, '_>, lease: Option<LeaseId>) -> Charging {
+    if lease.is_some() && plan.has(Match::reserves) { Charging::AllOrNone } else { plan.domain.charging }
 }
 
-impl<'r> Counted<'r> {
-    /// The counter of a match, if there is one. Limits the counter of a global rule to the own region's share.
-    fn of(
-        domain: &Domain,
-        descriptor: &Descriptor<'_>,
-        matched: &mut Match<'r>,
-        shares: &OwnShares,
-        clock: &Clock,
-    ) -> Option<Self> {
-        match matched {
-            Match::Rule { rule, counter, depth, .. } => {
-                let entries = descriptor.entries.get(..*depth).unwrap_or_default();
-                let (key, record) = (cell_of(domain, rule, entries), rule.record_id());
-                shares.apply(rule, counter, &key, record, clock);
-                Some(Self { key, record, counter: *counter, rule: Some(*rule) })
-            }
-            Match::Override { rule, counter } => {
-                let (key, record) = cell_of_override(domain, *rule, &descriptor.entries, counter);
-                Some(Self { key, record, counter: *counter, rule: None })
-            }
-            Match::None
-            | Match::Unlimited(_)
-            | Match::Off { .. }
-            | Match::Denied
-            | Match::Shedding { .. } => None,
+/// The cell and the record of a limit's counter, if it has one. Limits that of a global rule to the own region's share.
+fn counter_of(
+    domain: &Domain,
+    limit: &mut PlannedLimit<'_, '_>,
+    terms: &ChargeTerms<'_>,
+) -> Option<(CellKey, RecordId)> {
+    let entries = limit.counted_entries();
+    match &mut limit.matched {
+        Match::Rule { rule, counter, .. } => {
+            let (key, record) = (cell_of(domain, rule, entries), rule.record_id());
+            terms.shares.apply(rule, counter, &key, record, terms.clock);
+            Some((key, record))
+        }
+        Match::Override { rule, counter } => Some(cell_of_override(domain, *rule, entries, counter)),
+        Match::None | Match::Unlimited(_) | Match::Off { .. } | Match::Denied | Match::Shedding { .. } => {
+            None
         }
     }
 }
 
-/// Charging of the request: all or none where it reserves hits, so that a denied request holds none.
-fn charging(domain: &Domain, matches: &Matches<'_>, lease: Option<LeaseId>) -> Charging {
-    if lease.is_some() && matches.iter().any(Match::reserves) { Charging::AllOrNone } else { domain.charging }
-}
-
-/// The index of the call of each descriptor with several limits.
-type CallsOfRules = SmallVec<[(usize, usize); 1]>;
-
-/// Adds a check to the call of its descriptor, which has several limits.
-fn push_to_rule(
-    calls: &mut Requests,
-    known: &mut CallsOfRules,
-    descriptor: usize,
-    key: CellKey,
-    check: Check,
-) {
-    let at = known.iter().find(|(of, _)| *of == descriptor).map(|(_, at)| *at);
+/// Adds a check to the call of its descriptor, which has several limits. `at` is the index of that call, if there is one.
+fn push_to_rule(calls: &mut Requests, at: &mut Option<usize>, key: CellKey, check: Check) {
     match at.and_then(|at| calls.get_mut(at)) {
         Some(call) => call.push(key, check),
         None => {
-            known.push((descriptor, calls.len()));
+            *at = Some(calls.len());
             calls.push(TagRequest::of_rule(key, check));
         }
     }
@@ -174,9 +148,10 @@ fn veto_or_counted(domain: &Domain, matched: &Match<'_>, modes: Modes, is_lent: 
 
 /// Corrects the vetoes of quotas that do not deny by themselves what they share a call with: because a quota of the
 /// request is never exhausted, or because there are others in another call.
-fn settle_quotas(calls: &mut Requests, matches: &Matches<'_>) {
+fn settle_quotas(plan: &mut Plan<'_, '_>) {
     let is_quota = |check: &Check| check.veto == Veto::WithQuotas;
-    let is_endless = matches.iter().any(Match::is_endless_quota);
+    let is_endless = plan.has(Match::is_endless_quota);
+    let calls = &mut plan.calls;
     let is_across_tags = calls.iter().filter(|call| call.checks().any(is_quota)).count() > 1;
     let veto = match (is_endless, is_across_tags) {
         (true, _) => Veto::Never,
@@ -288,18 +263,11 @@ fn cell_of_override(
     }
 }
 
-/// Adds the check of the candidate of a matched rule to the calls, if it has one, for the descriptor at `at`.
-fn push_candidate(
-    calls: &mut Requests,
-    domain: &Domain,
-    matched: &Match<'_>,
-    at: usize,
-    descriptor: &Descriptor<'_>,
-    hits: Hits,
-) {
-    let Match::Rule { rule, depth, .. } = matched else { return };
+/// Adds the check of the candidate of a limit's rule to the calls, if it has one.
+fn push_candidate(calls: &mut Requests, domain: &Domain, limit: &PlannedLimit<'_, '_>, at: usize) {
+    let Match::Rule { rule, counter, .. } = &limit.matched else { return };
     let Some(candidate) = &rule.rollout.candidate else { return };
-    let hits = match hits {
+    let hits = match counter.hits {
         // A read charges neither.
         Hits::Peek
         | Hits::Release(_)
@@ -311,7 +279,7 @@ fn push_candidate(
         Hits::Refund(amount) => Hits::Refund(amount),
     };
     // Its counter has the hash tag of the rule's.
-    let mut key = shared_cell(domain, rule, descriptor.entries.get(..*depth).unwrap_or_default());
+    let mut key = shared_cell(domain, rule, limit.counted_entries());
     if candidate.policy.algorithm().has_own_key() {
         key = key.dedicated(candidate.record);
     }

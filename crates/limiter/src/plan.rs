@@ -1,20 +1,78 @@
-//! Matches of descriptors with rules and limit overrides.
+//! Plan of a request: the limits that its descriptors match, and the calls to the store that charge them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tollgate_core::{
     algorithm::{Policy, RegionShare},
     clock::Clock,
-    descriptor::{Entry, Hits},
+    descriptor::{Descriptor, Entry, Hits},
     quota::Quota,
     shedding::{Priority, Utilization},
 };
 use tollgate_rules::{Domain, OnShareExhausted, OnStoreError, Overridden, Rule, Switched};
+use tollgate_store::request::Requests;
 
-use crate::decision::{Shed, Status};
+use crate::decision::{ListDecision, Shed, Status};
 
-/// Match of one descriptor.
+/// Limits of a request, decisions that were made before them, and the calls that charge them.
+#[derive(Debug)]
+pub(super) struct Plan<'r, 'd> {
+    /// Rules of the request's domain.
+    pub(super) domain: &'r Domain,
+    /// In the order of the descriptors: one of each, and behind it the extra limits of a descriptor with several. Checks and
+    /// verdicts name a limit by its index.
+    pub(super) limits: PlannedLimits<'r, 'd>,
+    /// The decision of a list.
+    pub(super) listed: Option<ListDecision>,
+    /// Time after which a request that was shed may be retried.
+    pub(super) shed: Option<Duration>,
+    /// One call for each hash tag, and where counters are charged independently, one for each descriptor with several limits.
+    pub(super) calls: Requests,
+}
+
+impl<'r> Plan<'r, '_> {
+    /// Whether a limit matches in this way.
+    pub(super) fn has(&self, is_such: impl Fn(&Match<'r>) -> bool) -> bool {
+        self.limits.iter().any(|limit| is_such(&limit.matched))
+    }
+}
+
+pub(super) type PlannedLimits<'r, 'd> = SmallVec<[PlannedLimit<'r, 'd>; 2]>;
+
+/// Limit that a descriptor matches, if it matches any.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlannedLimit<'r, 'd> {
+    /// Entries of the descriptor.
+    pub(super) entries: &'d [Entry<'d>],
+    /// Hits that the descriptor requests.
+    pub(super) hits: Hits,
+    /// Whether the limit before it is of the same descriptor.
+    pub(super) is_extra: bool,
+    pub(super) matched: Match<'r>,
+}
+
+impl<'r, 'd> PlannedLimit<'r, 'd> {
+    /// The first limit of a descriptor, or its only one.
+    pub(super) fn first(descriptor: &'d Descriptor<'_>, matched: Match<'r>) -> Self {
+        Self { entries: &descriptor.entries, hits: descriptor.hits, is_extra: false, matched }
+    }
+
+    /// The entries that select the counter of the rule: all, or those before the name of a lease.
+    pub(super) fn counted_entries(&self) -> &'d [Entry<'d>] {
+        match self.matched {
+            Match::Rule { depth, .. } => self.entries.get(..depth).unwrap_or_default(),
+            _ => self.entries,
+        }
+    }
+
+    /// Whether hits or permits that were charged before are returned.
+    pub(super) fn is_refund(&self) -> bool {
+        self.matched.counter().map_or(self.hits, |counter| counter.hits).is_refund()
+    }
+}
+
+/// Match of one descriptor with one limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Match<'r> {
     /// No rule matches, or another rule of the request replaces it.
@@ -50,8 +108,6 @@ pub(super) enum Signal {
     /// A report of the service's utilization; `None` if it is malformed.
     Report(Option<Utilization>),
 }
-
-pub(super) type Matches<'r> = SmallVec<[Match<'r>; 2]>;
 
 /// Changes that operators made to the rules.
 #[derive(Clone, Copy, Debug)]
@@ -117,14 +173,6 @@ impl<'r> Match<'r> {
     /// Whether the rule whose counter matches is in shadow mode. A limit override never is.
     pub(super) const fn is_shadow(&self) -> bool {
         matches!(self, Self::Rule { is_shadow: true, .. })
-    }
-
-    /// The side of the key, where the limit is enforced for a share of its keys.
-    pub(super) const fn side(&self) -> Option<Side> {
-        match self {
-            Self::Rule { side, .. } => *side,
-            _ => None,
-        }
     }
 
     /// Whether charges count in full, beyond the limit too. A limit override has the mode of its rule.
@@ -202,11 +250,6 @@ impl<'r> Match<'r> {
         self.has_share()
             && !self.is_shadow()
             && self.rule().is_some_and(|rule| rule.on_share_exhausted == OnShareExhausted::Wait)
-    }
-
-    /// Hits on the counter, if there is one.
-    pub(super) fn hits(&self) -> Option<Hits> {
-        self.counter().map(|counter| counter.hits)
     }
 
     /// Whether it is a peek at a limit of 0, which denies everything. The share of a region may be 0 for a while.

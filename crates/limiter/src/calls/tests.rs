@@ -18,9 +18,10 @@ fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: O
     let descriptors: Vec<_> = descriptors.iter().map(of).collect();
     let (switched, overridden) = (Switched::default(), Overridden::default());
     let changes = Changes { switched: &switched, overridden: &overridden, clock: &Clock::System };
-    let (mut matches, limits) = matching::matches(domain, changes, &descriptors);
-    let shares = OwnShares::default();
-    requests(domain, &limits, &mut matches, None, Modes::default(), &shares, &Clock::System)
+    let mut plan = matching::plan(domain, changes, &descriptors);
+    let (modes, shares) = (Modes::default(), OwnShares::default());
+    add(&mut plan, &ChargeTerms { modes, shares: &shares, clock: &Clock::System, lease: None });
+    plan.calls
 }
 
 /// The cells of descriptors, by call.
