@@ -68,7 +68,7 @@ pub(crate) fn region_table(generation: u32, primary: &str, weights: &[(&str, u32
 
 /// An empty store in memory, whose clock stands still at `NOW`.
 pub(crate) fn memory_store() -> Store {
-    Store::Memory(MemoryStore::new(1_000, Clock::manual(Timestamp::from_micros(NOW))))
+    Store::new(MemoryStore::new(1_000, Clock::manual(Timestamp::from_micros(NOW))))
 }
 
 /// The counter of the rule of domain `d` for an entry.

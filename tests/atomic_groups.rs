@@ -168,9 +168,12 @@ impl TimedStore {
         match self {
             Self::Memory(store, clock) => {
                 clock.set(now);
-                Store::Memory(store.clone())
+                Store::new(store.clone())
             }
-            Self::Redis(store, _) => Store::Redis(store.clone().with_clock(ScriptClock::Fixed(now))),
+            Self::Redis(store, background) => {
+                let store = store.clone().with_clock(ScriptClock::Fixed(now));
+                Store::with_background(Arc::new(store), background.clone())
+            }
         }
     }
 

@@ -74,7 +74,7 @@ async fn memory_and_redis_reset_at_the_same_instants_in_fifty_zones() {
         .flat_map(|zone| units.map(|unit| format!("timezone: {zone}, unit: {unit}")))
         .collect();
     let redis = Redis::start();
-    let lua = Subject::Redis(redis.store());
+    let lua = Subject::redis(redis.store());
     let policies = policies(&windows);
     for second in SECONDS {
         // A store of its own for each, since its clock is set.
@@ -89,7 +89,7 @@ async fn memory_and_redis_reset_at_the_same_instants_in_fifty_zones() {
 #[tokio::test]
 async fn a_key_lives_until_the_end_of_its_window() {
     let redis = Redis::start();
-    let store = tollgate::store::Store::Redis(redis.store());
+    let store = tollgate::store::Store::new(redis.store());
     for (number, policy) in policies(&["unit: month, timezone: Asia/Tokyo".into()]).into_iter().enumerate() {
         let name = format!("ttl{number}");
         let request = call(&name, &[(0, policy, Hits::ONE)]);
@@ -112,7 +112,7 @@ async fn a_key_lives_until_the_end_of_its_window() {
 
 /// Decides these calls at the same time, by the server's clock.
 async fn decide_all(store: &RedisStore, calls: &[(String, Policy)]) -> Vec<Verdict> {
-    let store = tollgate::store::Store::Redis(store.clone());
+    let store = tollgate::store::Store::new(store.clone());
     let decide = |(name, policy): &(String, Policy)| {
         let (store, request) = (store.clone(), call(name, &[(0, *policy, Hits::ONE)]));
         async move {
@@ -148,7 +148,7 @@ async fn a_call_with_the_windows_of_another_time_is_decided_once_by_those_of_red
 async fn a_refund_is_of_the_window_in_which_its_charge_was_made() {
     let redis = Redis::start();
     let policy = policies(&["unit: day, timezone: Europe/Berlin".into()])[0];
-    for subject in [Subject::Redis(redis.store()), Subject::memory()] {
+    for subject in [Subject::redis(redis.store()), Subject::memory()] {
         let first = at_second(SECONDS[4]);
         let refund = |made_at| Hits::RefundCharge { amount: NonZeroU64::MIN, made_at };
         let used = async |at, hits| subject.decide_one(at, "refund", policy, hits).await.used;
@@ -166,7 +166,7 @@ async fn windows_of_calendars_and_of_fixed_lengths_are_charged_together_or_not_a
     let redis = Redis::start();
     let policies =
         policies(&["unit: minute".into(), "unit: month, timezone: Asia/Kolkata, anchor: 15".into()]);
-    for subject in [Subject::Redis(redis.store()), Subject::memory()] {
+    for subject in [Subject::redis(redis.store()), Subject::memory()] {
         let request = |hits: [u64; 2]| {
             let checks = [0, 1].map(|at| {
                 ((u8::try_from(at).expect("small"), policies[at], Hits::charge(hits[at])), Veto::Alone)

@@ -135,7 +135,7 @@ async fn a_silent_redis_fails_calls_within_the_timeout_and_is_used_after_recover
 #[tokio::test]
 async fn records_of_an_unknown_algorithm_are_retained() {
     let redis = Redis::start();
-    let subject = Subject::Redis(redis.store());
+    let subject = Subject::redis(redis.store());
     let policy = policy(Algorithm::FixedWindow, 10, 3_600);
     let mut checks: Vec<_> = (0..16).map(|number| (number, policy, Hits::ONE)).collect();
     checks[1].1 = crate::support::stores::policy(Algorithm::SlidingWindow, 10, 3_600);
@@ -159,7 +159,7 @@ async fn the_documented_commands_suffice_for_every_algorithm() {
     let redis = Redis::start_with(&guarded("word", &[]));
     let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
     let store = RedisStore::open(&RedisSettings { key_prefix: "guarded:".into(), ..settings(&url) });
-    let subject = Subject::Redis(store.expect("valid settings"));
+    let subject = Subject::redis(store.expect("valid settings"));
     let one = NonZeroU64::MIN;
     let lease = LeaseId::random();
     for algorithm in Algorithm::ALL {

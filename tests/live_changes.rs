@@ -182,7 +182,7 @@ fn histories() -> Vec<(String, (Stated, Vec<Step>))> {
 #[tokio::test]
 async fn changed_rules_admit_no_more_than_the_model() {
     let redis = Redis::start();
-    for store in [Subject::memory(), Subject::Redis(redis.store())] {
+    for store in [Subject::memory(), Subject::redis(redis.store())] {
         for some in histories().chunks(32) {
             join_all(some.iter().map(|(name, history)| replay(&store, name, history.clone()))).await;
         }

@@ -67,7 +67,7 @@ async fn a_refund_and_a_reset_are_seen_by_every_instance_within_a_second() {
 #[tokio::test]
 async fn a_refund_of_another_windows_charge_leaves_the_counter_alone() {
     let redis = Redis::start();
-    for subject in [Subject::memory(), Subject::Redis(redis.store())] {
+    for subject in [Subject::memory(), Subject::redis(redis.store())] {
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
             let (minute, hour) = (policy(algorithm, 10, 60), policy(algorithm, 10, 3_600));
             let decide = async |micros, policy, hits| {

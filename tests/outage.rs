@@ -82,7 +82,7 @@ impl OutageFleet {
             assert!(store.connected().await);
             let local = MemoryStore::new(1 << 16, Clock::System);
             let fallback = Fallback::new(OnStoreError::Local, local, Replicas::new(replicas));
-            let limiter = Limiter::new(Arc::clone(&rules), Store::Redis(store.clone()), Modes::default())
+            let limiter = Limiter::new(Arc::clone(&rules), Store::new(store.clone()), Modes::default())
                 .with_fallback(fallback);
             instances.push((limiter, store));
         }
@@ -130,7 +130,7 @@ fn descriptor<'a>(algorithm: &'a str, value: &'a str, hits: Hits) -> Descriptor<
 async fn counted(redis: &Redis, counter: Counter<'_>) -> u64 {
     let store = redis.store();
     assert!(store.connected().await);
-    let limiter = Limiter::new(rules(), Store::Redis(store), Modes::default());
+    let limiter = Limiter::new(rules(), Store::new(store), Modes::default());
     let guard = limiter.rules();
     let (domain, algorithm, value) = counter;
     let look = [descriptor(algorithm, value, Hits::Peek)];

@@ -44,34 +44,26 @@ fn rules(window: &str) -> ActiveRules {
     rules
 }
 
-/// A store with a name for its counters.
+/// A store with a name for its counters: by its own clock, and at times of the test.
 struct NamedStore {
     name: &'static str,
     store: Store,
-    clock: Clock,
+    timed: Subject,
 }
 
 impl NamedStore {
     fn memory() -> Self {
-        let clock = Clock::manual(at(0));
-        Self { name: "memory", store: Store::Memory(MemoryStore::new(1 << 16, clock.clone())), clock }
+        let store = Store::new(MemoryStore::new(1 << 16, Clock::manual(at(0))));
+        Self { name: "memory", store, timed: Subject::memory() }
     }
 
     fn redis(name: &'static str, store: RedisStore) -> Self {
-        Self { name, store: Store::Redis(store), clock: Clock::System }
+        Self { name, store: Store::new(store.clone()), timed: Subject::redis(store) }
     }
 
     /// The store at a time, or at its own.
     fn store_at(&self, now: Option<Timestamp>) -> Store {
-        match (&self.store, now) {
-            (Store::Redis(store), Some(now)) => {
-                Store::Redis(store.clone().with_clock(ScriptClock::Fixed(now)))
-            }
-            (store, now) => {
-                now.into_iter().for_each(|now| self.clock.set(now));
-                store.clone()
-            }
-        }
+        now.map_or_else(|| self.store.clone(), |now| self.timed.store(now))
     }
 
     /// The code of a request with these hits, beside a limit that denies where that matters, and the verdict.
@@ -184,8 +176,8 @@ async fn a_charge_beyond_the_limit_that_was_not_sent_in_time_is_sent_later() {
     let rules = Arc::new(rules("300d"));
     let local = MemoryStore::new(1 << 10, Clock::System);
     let fallback = Fallback::new(OnStoreError::Local, local, Replicas::new(NonZeroU32::MIN));
-    let limiter = Limiter::new(Arc::clone(&rules), Store::Redis(store.clone()), Modes::default())
-        .with_fallback(fallback);
+    let handle = Store::with_background(Arc::new(store.clone()), background.clone());
+    let limiter = Limiter::new(Arc::clone(&rules), handle, Modes::default()).with_fallback(fallback);
     for (algorithm, _) in ALGORITHMS {
         let descriptor = Descriptor {
             entries: [Entry { key: algorithm, value: "" }].into_iter().collect(),

@@ -86,14 +86,14 @@ async fn several_limits_are_decided_alike_in_redis_and_in_memory() {
         let clock = Clock::manual(at(0));
         let memory = Limiter::new(
             Arc::clone(&rules),
-            Store::Memory(MemoryStore::new(1 << 12, clock.clone())),
+            Store::new(MemoryStore::new(1 << 12, clock.clone())),
             Modes::default(),
         );
         let mut now = Timestamp::from_micros(1_800_000_000_000_000);
         for (step, (wait, hits)) in requests.iter().enumerate() {
             now = Timestamp::from_micros(now.as_micros() + wait);
             clock.set(now);
-            let by_redis = Store::Redis(store.clone().with_clock(ScriptClock::Fixed(now)));
+            let by_redis = Store::new(store.clone().with_clock(ScriptClock::Fixed(now)));
             let by_redis = Limiter::new(Arc::clone(&rules), by_redis, Modes::default());
             let (expected, found) =
                 (decide(&memory, &domain, hits).await, decide(&by_redis, &domain, hits).await);
@@ -111,7 +111,7 @@ async fn concurrent_requests_never_exceed_one_of_several_limits() {
         "{unit: day, requests_per_unit: 50}, {unit: month, requests_per_unit: 30}, {unit: year, requests_per_unit: 90}",
     );
     let clock = ScriptClock::Fixed(Timestamp::from_micros(1_800_000_000_000_000));
-    let store = Store::Redis(redis.store().with_clock(clock));
+    let store = Store::new(redis.store().with_clock(clock));
     let limiter = Limiter::new(rules, store, Modes::default());
     let decided = join_all((0..200).map(|_| decide(&limiter, "several", &[Hits::ONE]))).await;
     assert_eq!(decided.iter().filter(|(passes, _)| *passes).count(), 30);
@@ -138,7 +138,7 @@ async fn a_limit_that_denies_without_the_store_keeps_the_others_of_its_request_f
         let clock = Clock::Manual(Arc::new(now.as_micros().into()));
         let local = MemoryStore::new(100, clock.clone());
         let fallback = Fallback::new(OnStoreError::Local, local.clone(), Replicas::new(NonZeroU32::MIN));
-        let store = Store::Redis(redis.store().with_clock(ScriptClock::Fixed(now)));
+        let store = Store::new(redis.store().with_clock(ScriptClock::Fixed(now)));
         let limiter = Limiter::new(Arc::clone(&rules), store, Modes::default()).with_fallback(fallback);
         for _ in 0..3 {
             let entries = [Entry { key: "k", value: "x" }].into_iter().collect();
@@ -154,7 +154,7 @@ async fn a_limit_that_denies_without_the_store_keeps_the_others_of_its_request_f
             left.into_iter().map(|(remaining, ..)| remaining).collect()
         };
         assert_eq!(left(&limiter).await, [50, 30, 90], "in Redis: {policy} {root}");
-        let limiter = Limiter::new(rules, Store::Memory(local), Modes::default()).with_clock(clock);
+        let limiter = Limiter::new(rules, Store::new(local), Modes::default()).with_clock(clock);
         assert_eq!(left(&limiter).await, [50, 30, 90], "in the instance: {policy} {root}");
     }
 }

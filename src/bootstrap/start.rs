@@ -107,7 +107,7 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
     let admin_store = settings.admin.address.map(|_| AdminStore::open(&stores, &settings, &shares));
     let admin_store = admin_store.transpose()?;
     let watch = peers.as_ref().map(|_| ShareWatch::default());
-    let lending_store = watch.as_ref().map(|_| stores.background(BackgroundQueue::default())).transpose()?;
+    let lending_store = watch.as_ref().map(|_| stores.of_region()).transpose()?;
     let replicas = stores.replicas().unwrap_or_default();
     let observations = Observations::default();
     let parts = StartParts { exporter, readiness: readiness.clone(), admin_store, regions: regions.clone() };

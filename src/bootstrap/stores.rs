@@ -17,7 +17,8 @@ use tollgate_limiter::{
 };
 use tollgate_runtime::bounded_file;
 use tollgate_store::{
-    BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError, metrics as store_metrics,
+    BackgroundQueue, CounterStore, LastVerdicts, MemoryStore, RedisStore, Store, StoreError,
+    metrics as store_metrics,
     primary::{PrimaryCalls, PrimaryRouter},
     redis::{RedisSettings, first_decision},
 };
@@ -97,12 +98,13 @@ impl Stores {
         Self { redis, memory, fallback, primary }
     }
 
-    /// Routes requests between `store` and the primary region, in a region.
-    fn routed(&self, store: Store, background: BackgroundQueue) -> Store {
-        match &self.primary {
-            Some(primary) => Store::PrimaryRouter(PrimaryRouter::new(store, primary.clone(), background)),
-            None => store,
-        }
+    /// A handle on the counters of this region and, in a region, of the primary region.
+    fn routed(&self, own: Arc<dyn CounterStore>, background: BackgroundQueue) -> Store {
+        let counters = match &self.primary {
+            Some(primary) => Arc::new(PrimaryRouter::new(own, primary.clone())),
+            None => own,
+        };
+        Store::with_background(counters, background)
     }
 
     /// Readiness that waits until `handles` store handles have decided, if required.
@@ -113,14 +115,20 @@ impl Stores {
         }
     }
 
-    /// Opens a store handle on the current runtime that delays no rate-limit calls.
-    pub(super) fn background(&self, queue: BackgroundQueue) -> Result<Store, StoreError> {
+    /// Opens a store handle on the current runtime for the loans of this region's counters.
+    pub(super) fn of_region(&self) -> Result<Store, StoreError> {
+        let background = BackgroundQueue::default();
+        Ok(Store::with_background(self.background(&background)?, background))
+    }
+
+    /// Opens a store on the current runtime that delays no rate-limit calls.
+    fn background(&self, queue: &BackgroundQueue) -> Result<Arc<dyn CounterStore>, StoreError> {
         let Some(RedisStores { settings, .. }) = &self.redis else {
-            return Ok(Store::Memory(self.memory.clone()));
+            return Ok(Arc::new(self.memory.clone()));
         };
         let timeout = settings.timeout.max(MIN_BACKGROUND_TIMEOUT);
         let settings = RedisSettings { timeout, ..RedisSettings::clone(settings) };
-        RedisStore::open_with(&settings, queue).map(Store::Redis)
+        Ok(Arc::new(RedisStore::open_with(&settings, queue.clone())?))
     }
 
     /// Number of instances that share the limits, if they may be several.
@@ -136,9 +144,9 @@ impl Stores {
         readiness: &Readiness,
         background: BackgroundQueue,
     ) -> Result<Limiter, StoreError> {
-        let store = match &self.redis {
-            Some(redis) => Store::Redis(redis.open(readiness.clone(), background.clone())?),
-            None => Store::Memory(self.memory.clone()),
+        let store: Arc<dyn CounterStore> = match &self.redis {
+            Some(redis) => Arc::new(redis.open(readiness.clone(), background.clone())?),
+            None => Arc::new(self.memory.clone()),
         };
         let limiter = Limiter::new(rules, self.routed(store, background), modes);
         Ok(match &self.fallback {
@@ -175,7 +183,7 @@ impl AdminStore {
     /// Opens the store on the current runtime. Readiness does not depend on whether it connects.
     pub(super) fn open(stores: &Stores, settings: &Settings, shares: &OwnShares) -> Result<Self, StoreError> {
         let background = BackgroundQueue::default();
-        let store = stores.routed(stores.background(background.clone())?, background);
+        let store = stores.routed(stores.background(&background)?, background);
         Ok(Self {
             counters: CounterInspector::new(store, settings.modes()).with_shares(shares.clone()),
             facts: StoreInfo {

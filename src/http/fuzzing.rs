@@ -36,7 +36,7 @@ static PARTS: LazyLock<Option<(Service, JsonCodec)>> = LazyLock::new(|| {
         dynamic_metadata: true,
         decision_metadata: NamedDecisions::All,
     };
-    let limiter = Limiter::new(rules, Store::Memory(store), Modes::default());
+    let limiter = Limiter::new(rules, Store::new(store), Modes::default());
     Some((Service::new(limiter, response_options), JsonCodec::new().ok()?))
 });
 

@@ -162,7 +162,7 @@ impl Service {
     }
 
     /// Whether the store never waits, so that [`Self::answer`] and [`Self::respond`] are ready when first polled.
-    pub(crate) const fn decides_at_once(&self) -> bool {
+    pub(crate) fn decides_at_once(&self) -> bool {
         self.limiter.decides_at_once()
     }
 

@@ -33,7 +33,7 @@ async fn storm(subject: &Subject, name: &str, from: u64) -> (u64, u8) {
 #[tokio::test]
 async fn bans_of_a_storm_double_to_the_maximum_and_decay_after_it_stops() {
     let redis = Redis::start();
-    for subject in [Subject::memory(), Subject::Redis(redis.store())] {
+    for subject in [Subject::memory(), Subject::redis(redis.store())] {
         let (mut from, mut levels) = (0, Vec::new());
         for _ in 0..6 {
             let (ends, level) = storm(&subject, "storm", from).await;

@@ -103,7 +103,7 @@ async fn amounts_beyond_any_limit_are_exact_enough(store: &Subject) {
     assert_eq!(store.decide_one(at(0), "a", policy, Hits::charge(u64::from(u32::MAX))).await.remaining, 0);
     assert!(!store.decide_one(at(0), "a", policy, Hits::ONE).await.admitted);
     assert!(!store.decide_one(at(0), "a", policy, Hits::charge(u64::MAX)).await.admitted);
-    let bucket = crate::support::stores::policy(Algorithm::TokenBucket, u32::MAX, Window::MAX_SECONDS);
+    let bucket = support::stores::policy(Algorithm::TokenBucket, u32::MAX, Window::MAX_SECONDS);
     assert!(store.decide_one(at(0), "b", bucket, Hits::charge(u64::from(u32::MAX))).await.admitted);
     assert!(!store.decide_one(at(0), "b", bucket, Hits::charge(u64::MAX)).await.admitted);
 }

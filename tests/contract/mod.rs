@@ -1,28 +1,19 @@
 //! The contract of every store, run against each of them.
 
-/// Runs promises against every store, once in a file.
+/// Runs promises against every store, once in a file. Where they share servers, each has keys of its own.
 macro_rules! promises {
     ($($name:ident),+ $(,)?) => {
-        mod memory {
-            $(#[tokio::test] async fn $name() { super::$name(&super::Subject::memory()).await; })+
-        }
-        mod redis {
+        promises! { for memory as _promise { Subject::memory() } $($name)+ }
+        promises! { for redis as _promise { Subject::redis(Redis::start().store()) } $($name)+ }
+        promises! { for sentinel as promise { Subject::redis(support::sentinel::shared().store(promise)) } $($name)+ }
+        promises! { for cluster as promise { Subject::redis(support::cluster::shared().store(promise)) } $($name)+ }
+    };
+    (for $store:ident as $promise:ident { $subject:expr } $($name:ident)+) => {
+        mod $store {
+            use super::*;
             $(#[tokio::test] async fn $name() {
-                let redis = crate::support::redis::Redis::start();
-                super::$name(&super::Subject::Redis(redis.store())).await;
-            })+
-        }
-        // Each promise has keys of its own on servers that all of them share.
-        mod sentinel {
-            $(#[tokio::test] async fn $name() {
-                let store = crate::support::sentinel::shared().store(stringify!($name));
-                super::$name(&super::Subject::Redis(store)).await;
-            })+
-        }
-        mod cluster {
-            $(#[tokio::test] async fn $name() {
-                let store = crate::support::cluster::shared().store(stringify!($name));
-                super::$name(&super::Subject::Redis(store)).await;
+                let $promise = stringify!($name);
+                super::$name(&$subject).await;
             })+
         }
     };
@@ -37,6 +28,7 @@ mod overdraft;
 mod windows;
 
 use crate::support::{
+    self,
     prelude::*,
     stores::{charging, charging_with},
 };

@@ -117,7 +117,7 @@ async fn replay(lua: &Subject, number: u64, (is_large, history): (bool, Vec<Step
 #[tokio::test]
 async fn bans_are_decided_alike_in_memory_and_in_redis() {
     let redis = Redis::start();
-    let lua = Subject::Redis(redis.store());
+    let lua = Subject::redis(redis.store());
     let mut runner = TestRunner::deterministic();
     let (mut banned, mut began) = (0, 0);
     let replayed =

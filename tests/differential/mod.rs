@@ -348,7 +348,7 @@ async fn many_random_histories() {
 /// algorithm.
 async fn compare(mut runner: TestRunner, histories: u64) -> HashMap<&'static str, usize> {
     let redis = Redis::start();
-    let lua = Subject::Redis(redis.store());
+    let lua = Subject::redis(redis.store());
     let mut operations = HashMap::new();
     let replayed =
         replay_all(&mut runner, history(), histories, |number, history| replay(&lua, number, history));

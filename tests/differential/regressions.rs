@@ -8,7 +8,7 @@ use crate::support::stores::policy as plain;
 async fn a_log_refunded_and_charged_in_one_call_waits_for_the_new_hits() {
     let redis = Redis::start();
     let policy = plain(Algorithm::SlidingWindowLog, 5, 60);
-    for subject in [Subject::memory(), Subject::Redis(redis.store())] {
+    for subject in [Subject::memory(), Subject::redis(redis.store())] {
         subject.decide(at(0), &call("log", &[(0, policy, Hits::ONE)])).await;
         let checks = [(0, policy, Hits::refund(1)), (0, policy, Hits::charge(5)), (0, policy, Hits::ONE)];
         let verdicts = subject.decide(at(50_000_000), &call("log", &checks)).await;
@@ -34,7 +34,7 @@ async fn a_peek_beside_a_settlement_is_weighed_before_it() {
     let wide = budget(20, 3_600, 90, Unsettled::Release);
     let narrow = budget(10, 3_600, 90, Unsettled::Release);
     let mut found = Vec::new();
-    for subject in [Subject::memory(), Subject::Redis(redis.store())] {
+    for subject in [Subject::memory(), Subject::redis(redis.store())] {
         let hold = Hits::Acquire { amount: NonZeroU64::new(15).expect("not 0"), lease: lease_of(1) };
         subject.decide(at(0), &call("peek", &[(0, wide, hold)])).await;
         let checks = [

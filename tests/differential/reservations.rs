@@ -87,7 +87,7 @@ fn once_each(checks: Vec<(NumberedCheck, Veto)>) -> Vec<(NumberedCheck, Veto)> {
 async fn reservations_are_decided_as_by_their_rust_twin() {
     let mut runner = TestRunner::deterministic();
     let redis = Redis::start();
-    let lua = Subject::Redis(redis.store());
+    let lua = Subject::redis(redis.store());
     let (mut reserved, mut settled) = (0, 0);
     let replayed = replay_all(&mut runner, budgets(), HISTORIES, |number, history| {
         replay_budgets(&lua, number, history)
@@ -141,7 +141,7 @@ fn budget_of(window: u32, ttl: u32, unsettled: Unsettled) -> Policy {
 async fn many_leases_that_end_together_are_ended_by_several_calls() {
     const LEASES: u64 = 3_000;
     let redis = Redis::start();
-    let lua = Subject::Redis(redis.store());
+    let lua = Subject::redis(redis.store());
     for unsettled in Unsettled::ALL {
         let policy = budget_of(3_600, 60, unsettled);
         let mut rust = Model::default();
@@ -177,7 +177,7 @@ async fn many_leases_that_end_together_are_ended_by_several_calls() {
 #[tokio::test]
 async fn leases_of_an_earlier_window_count_no_more_whichever_call_ends_them() {
     let redis = Redis::start();
-    let lua = Subject::Redis(redis.store());
+    let lua = Subject::redis(redis.store());
     let policy = budget_of(120, 30, Unsettled::Charge);
     let mut rust = Model::default();
     let acquire = |number| {
@@ -197,7 +197,7 @@ async fn leases_of_an_earlier_window_count_no_more_whichever_call_ends_them() {
 #[tokio::test]
 async fn late_settlements_leave_no_fields_behind() {
     let redis = Redis::start();
-    let lua = Subject::Redis(redis.store());
+    let lua = Subject::redis(redis.store());
     let policy = budget_of(86_400, 60, Unsettled::Charge);
     let mut rust = Model::default();
     for number in 1..=30 {

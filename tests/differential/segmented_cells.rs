@@ -226,7 +226,7 @@ fn windows(count: usize, ends: u32) -> Vec<([u8; 6], Vec<u8>)> {
 #[tokio::test]
 async fn a_packed_cell_of_an_older_version_is_converted_with_all_of_its_records() {
     let redis = Redis::start();
-    let subject = Subject::Redis(redis.store());
+    let subject = Subject::redis(redis.store());
     let (key, ends) = (hash_key("old"), at(3_600_000_000).seconds());
     let numbered = |number: u8, kind: u8| [0, 0, 0, 0, number, kind];
     let mut records = windows(1_000, ends);
@@ -294,7 +294,7 @@ async fn without_permission_for_hashes_a_cell_stays_packed() {
     let redis = Redis::start_with(&guarded("word", &[]));
     let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
     let store = RedisStore::open(&RedisSettings { key_prefix: "guarded:".into(), ..settings(&url) });
-    let subject = Subject::Redis(store.expect("valid settings"));
+    let subject = Subject::redis(store.expect("valid settings"));
     let policy = window(Algorithm::FixedWindow, 10, 3_600);
     for round in 1..=3 {
         for numbers in [0..100_u8, 100..200, 150..250] {

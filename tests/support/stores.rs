@@ -1,5 +1,7 @@
 //! Every store, under a time that the test sets.
 
+use std::fmt;
+
 use tollgate::{
     SyncMode,
     clock::{Clock, Timestamp},
@@ -12,28 +14,37 @@ use tollgate::{
 
 use super::prelude::*;
 
-/// A store under test.
-#[derive(Debug)]
-pub(crate) enum Subject {
-    Memory(MemoryStore, Clock),
-    Redis(RedisStore),
+/// A store under test: a handle on it for each time.
+pub(crate) struct Subject(Box<dyn Fn(Timestamp) -> Store + Send + Sync>);
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store(at(0)).fmt(f)
+    }
 }
 
 impl Subject {
     pub(crate) fn memory() -> Self {
         let clock = Clock::manual(at(0));
-        Self::Memory(MemoryStore::new(1 << 20, clock.clone()), clock)
+        let store = Store::new(MemoryStore::new(1 << 20, clock.clone()));
+        Self(Box::new(move |now| {
+            clock.set(now);
+            store.clone()
+        }))
+    }
+
+    pub(crate) fn redis(store: RedisStore) -> Self {
+        Self(Box::new(move |now| Store::new(store.clone().with_clock(ScriptClock::Fixed(now)))))
+    }
+
+    /// The store at `now`.
+    pub(crate) fn store(&self, now: Timestamp) -> Store {
+        (self.0)(now)
     }
 
     /// Decides a call at `now`.
     pub(crate) async fn decide(&self, now: Timestamp, call: &TagRequest) -> Vec<Verdict> {
-        let store = match self {
-            Self::Memory(store, clock) => {
-                clock.set(now);
-                Store::Memory(store.clone())
-            }
-            Self::Redis(store) => Store::Redis(store.clone().with_clock(ScriptClock::Fixed(now))),
-        };
+        let store = self.store(now);
         let mut decisions = store.decide(std::slice::from_ref(call), None).await;
         let mut verdicts = decisions.remove(0).expect("the store decides");
         verdicts.sort_by_key(|(descriptor, _)| *descriptor);

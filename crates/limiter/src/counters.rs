@@ -12,7 +12,7 @@ use tollgate_core::{
 use tollgate_rules::{CanonicalAddresses, Domain, Overridden, Rule, Switched};
 use tollgate_store::{
     Store, StoreError,
-    redis::held_hits,
+    local::held_hits,
     request::{Check, Requests},
 };
 

@@ -98,8 +98,8 @@ impl Limiter {
     }
 
     /// Whether decisions are made without waiting.
-    pub const fn decides_at_once(&self) -> bool {
-        matches!(self.store, Store::Memory(_)) && self.shares.watch.is_none()
+    pub fn decides_at_once(&self) -> bool {
+        self.store.decides_at_once() && self.shares.watch.is_none()
     }
 
     /// Whether repeating the request under the lease that its caller names, if it does, would change nothing.

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use tokio::{runtime::Handle, sync::Notify, time::sleep};
 use tollgate_runtime::backoff;
 
@@ -89,32 +90,25 @@ impl Store {
     /// Executes requests whose outcome has no waiter: refunds. Where a store takes time, a task of its own does so.
     /// Failed requests are retried for some seconds, unless that could refund twice.
     pub fn refund_in_background(&self, requests: Requests) {
-        if requests.is_empty() {
-            return;
+        let mut calls = Requests::new();
+        for request in requests {
+            if self.counters.decides_at_once(&request) {
+                let decided = self.counters.decide_by(&request, None).now_or_never();
+                metrics::refund(decided.is_some_and(|decision| decision.is_ok()));
+            } else {
+                calls.push(request);
+            }
         }
-        match self {
-            Self::Memory(store) => {
-                for request in &requests {
-                    store.decide(request);
-                    metrics::refund(true);
-                }
-            }
-            Self::Redis(store) => self.spawn_refund(store.background(), requests),
-            Self::PrimaryRouter(store) => {
-                let (here, remote) = store.split(requests);
-                store.own().refund_in_background(here);
-                if !remote.is_empty() {
-                    self.spawn_refund(store.background(), remote);
-                }
-            }
+        if !calls.is_empty() {
+            self.spawn_refund(calls);
         }
     }
 
     /// Executes refunds in a task of its own.
-    fn spawn_refund(&self, background: &BackgroundQueue, requests: Requests) {
+    fn spawn_refund(&self, requests: Requests) {
         // Without a runtime, the process is shutting down.
         let runtime = Handle::try_current().ok();
-        match runtime.and_then(|runtime| Some((runtime, background.acquire(requests.len())?))) {
+        match runtime.and_then(|runtime| Some((runtime, self.background.acquire(requests.len())?))) {
             Some((runtime, slot)) => {
                 let store = self.clone();
                 runtime.spawn(async move {

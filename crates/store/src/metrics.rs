@@ -1,5 +1,8 @@
 //! Metrics of stores.
 
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 use tollgate_metrics::{Counter, Gauge, Histogram, Metric, StripedFamily, Unit};
 
 /// Metrics of stores of every kind.
@@ -60,4 +63,25 @@ pub(super) fn refund(succeeded: bool) {
 pub fn memory_store(counters: usize, evicted: u64) {
     MEMORY_COUNTERS.set(counters as f64);
     MEMORY_EVICTIONS.raise_to(evicted);
+}
+
+/// Weak references to values, each until its owner drops it.
+pub(crate) struct LiveList<T>(Mutex<Vec<Weak<T>>>);
+
+impl<T> LiveList<T> {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// Includes a value until it is dropped.
+    pub(crate) fn add(&self, value: Weak<T>) {
+        let mut all = self.0.lock();
+        all.retain(|value| value.strong_count() > 0);
+        all.push(value);
+    }
+
+    /// The values that were not dropped.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.0.lock().iter().filter_map(Weak::upgrade).collect()
+    }
 }

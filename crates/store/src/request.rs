@@ -156,6 +156,15 @@ impl Clone for TagRequest {
 /// Verdicts of one request, cell by cell, each with the index of its descriptor.
 pub type Verdicts = SmallVec<[(usize, Verdict); 1]>;
 
+/// Outcome of a request that was sent once for several callers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunOutcome {
+    /// The verdicts for each caller, in order; tokens charged ahead are not included in them.
+    pub verdicts: SmallVec<[Verdicts; 1]>,
+    /// For each check, cell by cell, the number of tokens charged ahead; empty if none were requested.
+    pub prefetched: SmallVec<[u32; 2]>,
+}
+
 /// The tag requests of one rate limit request, one for each tag. Most consist of one, with one check: a larger inline
 /// capacity, here and above, would be copied with every request.
 pub type Requests = SmallVec<[TagRequest; 1]>;

@@ -18,7 +18,7 @@ use tollgate_rules::{
     config::{self, Fingerprint, LoadError, Loaded, Overlay, OverlaySlot},
 };
 use tollgate_runtime::log_budget::LogBudget;
-use tollgate_store::redis::recheck_bans;
+use tollgate_store::local::recheck_bans;
 
 use crate::{
     readiness::{Phase, Readiness},

@@ -110,7 +110,7 @@ async fn a_decision_without_the_store_is_named_as_such() {
     let mut service = service(NamedDecisions::Denials);
     let local = || MemoryStore::new(1_000, service.clock.clone());
     let fallback = Fallback::new(OnStoreError::Local, local(), Replicas::default());
-    let limiter = Limiter::new(Arc::clone(&service.rules), Store::Memory(local()), Modes::default());
+    let limiter = Limiter::new(Arc::clone(&service.rules), Store::new(local()), Modes::default());
     let limiter = limiter.with_fallback(fallback).with_clock(service.clock.clone());
     service.inner = Service::new(limiter, naming(NamedDecisions::Denials));
     service.set_lists(vec![], vec![switch("*", SwitchMode::Emergency)]);

@@ -64,7 +64,7 @@ impl TestService {
     fn with_rules(rules: &str, modes: Modes, options: ResponseOptions) -> Self {
         let rules = active(rules);
         let clock = Clock::manual(NOW);
-        let store = Store::Memory(MemoryStore::new(1_000, clock.clone()));
+        let store = Store::new(MemoryStore::new(1_000, clock.clone()));
         let limiter = Limiter::new(Arc::clone(&rules), store, modes).with_clock(clock.clone());
         Self { inner: Service::new(limiter, options), clock, rules }
     }

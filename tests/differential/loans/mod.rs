@@ -145,7 +145,7 @@ async fn replay(
 #[tokio::test]
 async fn loans_are_decided_alike_in_memory_and_in_redis() {
     let redis = Redis::start();
-    let lua = Subject::Redis(redis.store());
+    let lua = Subject::redis(redis.store());
     let mut runner = TestRunner::deterministic();
     let (mut denied, mut beyond) = (0, 0);
     let replayed =

@@ -146,13 +146,7 @@ pub(super) async fn transact(
     counter: &SharedCounter,
     change: Move,
 ) -> String {
-    let store = match subject {
-        Subject::Memory(store, clock) => {
-            clock.set(at(micros));
-            Store::Memory(store.clone())
-        }
-        Subject::Redis(store) => Store::Redis(store.clone().with_clock(ScriptClock::Fixed(at(micros)))),
-    };
+    let store = subject.store(at(micros));
     store.with_loans(counter, TIME_LIMIT, |loans| make(change, loans)).await.expect("the store transacts")
 }
 
@@ -179,7 +173,7 @@ async fn replay_runs(
             let record = RecordId::numbered(0, policy.algorithm());
             let counter = SharedCounter { cell: call.cells[0].key.clone(), record, policy, share };
             let expected = transact(&rust, micros, &counter, change).await;
-            let found = transact(&Subject::Redis(store.clone()), micros, &counter, change).await;
+            let found = transact(&Subject::redis(store.clone()), micros, &counter, change).await;
             assert_eq!(expected, found);
         }
         let run = Run { request: &call, times, prefetches: &[], reported: &[] };

@@ -1,5 +1,7 @@
 //! Servers that are full or overloaded, and calls that are not sent to them.
 
+use tollgate::store::CounterStore as _;
+
 use super::*;
 use crate::topologies::used;
 
@@ -60,7 +62,7 @@ async fn a_call_has_its_own_deadline_and_is_not_sent_after_it() {
     let (redis, store) = Redis::start_store();
     assert!(store.connected().await);
     let call = one("a", Hits::ONE);
-    let over = store.decide_by(&call, Instant::now().into()).await;
+    let over = store.decide_by(&call, Some(Instant::now().into())).await;
     assert_eq!(over, Err(StoreError::QueueTimeout(Duration::ZERO)));
     assert_eq!(used(&store, "a").await, 0);
     redis.signal("STOP");
@@ -68,7 +70,7 @@ async fn a_call_has_its_own_deadline_and_is_not_sent_after_it() {
         let own = Duration::from_millis(millis);
         keeps_to_async(own + Duration::from_millis(100), "a call's own time", async || {
             let begun = Instant::now();
-            let error = store.decide_by(&call, (begun + own).into()).await.expect_err("no answer");
+            let error = store.decide_by(&call, Some((begun + own).into())).await.expect_err("no answer");
             let took = begun.elapsed();
             let (StoreError::Timeout(limit, _) | StoreError::QueueTimeout(limit)) = error else {
                 panic!("{error:?}")

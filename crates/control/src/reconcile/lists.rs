@@ -9,7 +9,7 @@ use tokio::{
 use tollgate_core::clock::now_ms;
 use tollgate_rules::OverrideTarget;
 use tollgate_runtime::task_slot::TaskSlot;
-use tollgate_store::redis::recheck_bans;
+use tollgate_store::local::recheck_bans;
 
 use crate::{
     Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus, Runtime, compile_lists,

@@ -22,7 +22,7 @@ impl Instance {
         let now = Arc::new(AtomicU64::new(BEGIN));
         let clock = Clock::Manual(Arc::clone(&now));
         let rules = active_rules(yaml, Options::default());
-        let store = Store::Memory(MemoryStore::new(100_000, clock.clone()));
+        let store = Store::new(MemoryStore::new(100_000, clock.clone()));
         let limiter = Limiter::new(Arc::clone(&rules), store, Modes::default()).with_clock(clock);
         Self { limiter, rules, now }
     }

@@ -167,7 +167,7 @@ mod tests {
 
         /// Decides the call locally, where it passes if `passes`, and then receives the reply.
         async fn time_out(&self, passes: bool, outcome: impl FnOnce(&MemoryStore) -> LateOutcome) {
-            let store = Store::Memory(self.store.clone());
+            let store = Store::new(self.store.clone());
             let mut local = self.call.clone();
             if !passes {
                 let amount = NonZeroU64::new(u64::from(LIMIT) + 1).expect("not 0");

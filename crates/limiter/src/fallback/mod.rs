@@ -338,7 +338,7 @@ impl Fallback {
 
     /// The local store.
     pub(super) fn local(&self) -> Store {
-        Store::Memory(self.local.clone())
+        Store::new(self.local.clone())
     }
 }
 

@@ -34,7 +34,7 @@ async fn a_share_of_a_limit_bans_no_client() {
     let active = active_rules(RULES, Options::default());
     let fallback = Fallback::new(OnStoreError::Local, store(), Replicas::new(NonZeroU32::MIN));
     let limiter =
-        Limiter::new(Arc::clone(&active), Store::Memory(store()), Modes::default()).with_fallback(fallback);
+        Limiter::new(Arc::clone(&active), Store::new(store()), Modes::default()).with_fallback(fallback);
     let emergency = [("d".into(), "*".into(), SwitchMode::Emergency)];
     active.set_lists(Arc::new(Lists::new(1, [], emergency)));
     assert_eq!(

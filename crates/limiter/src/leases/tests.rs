@@ -46,7 +46,7 @@ impl Attempts {
         let rules = active_rules(RULES, Options::default());
         let store = || MemoryStore::new(1_000, clock.clone());
         let fallback = Fallback::new(OnStoreError::Local, store(), Replicas::new(NonZeroU32::MIN));
-        let limiter = Limiter::new(Arc::clone(&rules), Store::Memory(store()), Modes::default())
+        let limiter = Limiter::new(Arc::clone(&rules), Store::new(store()), Modes::default())
             .with_clock(clock)
             .with_fallback(fallback);
         Self { limiter, rules }

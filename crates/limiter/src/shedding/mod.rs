@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use tokio::time::{MissedTickBehavior, interval};
 use tollgate_core::{clock::Clock, shedding::SheddingInstance};
 use tollgate_rules::{Rule, Rules, Shedding};
-use tollgate_store::{Store, key::CellKey, redis::add_utilization};
+use tollgate_store::{Store, key::CellKey};
 
 use crate::{
     ActiveRules, Modes,
@@ -137,11 +137,8 @@ impl SheddingRule {
             return;
         }
         let sums = instance.end_interval(policy, gate, is_enforced, clock.now());
-        let shared = match store.redis() {
-            None => None,
-            // Sums that may have been added are not added again, so that none counts twice.
-            Some(store) => add_utilization(store, key, policy, &sums, SHARE_TIMEOUT).await.ok(),
-        };
+        // Sums that may have been added are not added again, so that none counts twice.
+        let shared = store.add_utilization(key, policy, &sums, SHARE_TIMEOUT).await;
         instance.apply(policy, gate, shared, clock.now());
     }
 }

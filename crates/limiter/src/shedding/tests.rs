@@ -23,7 +23,7 @@ impl Subject {
     fn new(modes: Modes) -> Self {
         let rules = active_rules(RULES, Options::default());
         let clock = Clock::manual(Timestamp::from_micros(1_000_000));
-        let store = Store::Memory(MemoryStore::new(100, clock.clone()));
+        let store = Store::new(MemoryStore::new(100, clock.clone()));
         let limiter = Limiter::new(Arc::clone(&rules), store, modes).with_clock(clock.clone());
         Self { limiter, rules, clock }
     }

@@ -85,25 +85,32 @@ impl Loans {
 
 /// State of a counter that a store read.
 #[derive(Clone, Debug)]
-pub(crate) struct Snapshot {
-    pub(crate) now: Timestamp,
-    pub(crate) state: Words,
-    pub(crate) totals: LoanTotals,
-    pub(crate) ledger: String,
+pub struct Snapshot {
+    /// Time at which it was read.
+    pub now: Timestamp,
+    /// State of the counter.
+    pub state: Words,
+    /// Totals of the ledger that decisions read.
+    pub totals: LoanTotals,
+    /// The ledger as text, empty for none.
+    pub ledger: String,
 }
 
 /// State that a store writes, unless the counter changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub struct Change {
     /// Label for which it was computed.
-    pub(crate) label: u32,
+    pub label: u32,
     /// Hits that may count at most, or the time in microseconds at which a bucket may be full at the latest; `None` for any.
-    pub(crate) most: Option<u64>,
-    pub(crate) totals: LoanTotals,
+    pub most: Option<u64>,
+    /// Totals of the ledger that decisions read.
+    pub totals: LoanTotals,
     /// Microseconds by which a bucket will be full later.
-    pub(crate) full_later: u64,
-    pub(crate) ledger: String,
-    pub(crate) ttl_millis: u64,
+    pub full_later: u64,
+    /// The ledger as text.
+    pub ledger: String,
+    /// Time in milliseconds for which the ledger is kept.
+    pub ttl_millis: u64,
 }
 
 impl SharedCounter {

@@ -1,5 +1,8 @@
 //! Regions with a memory store each, which exchange messages that get lost: all of them together keep the limit.
 
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
 use tollgate_core::region::{FormerWeights, RegionShares, RegionWeight, RegionWeights, WeightTable};
 use tollgate_regions::{
     protocol::{self, Share},
@@ -8,7 +11,7 @@ use tollgate_regions::{
 };
 
 use super::*;
-use crate::{memory, test_prelude::*};
+use crate::{Store, test_prelude::*};
 
 const NAMES: [&str; 3] = ["ap", "eu", "us"];
 
@@ -54,8 +57,10 @@ impl World {
         self.stores[at].decide(&request_of("v", check))[0].1.admitted
     }
 
-    fn transact<T>(&self, at: usize, step: impl FnMut(&mut Loans) -> T) -> T {
-        memory::with_loans(&self.stores[at], &self.counters[at], step).expect("the store runs")
+    fn transact<T: Send>(&self, at: usize, step: impl FnMut(&mut Loans) -> T + Send) -> T {
+        let store = Store::new(self.stores[at].clone());
+        let done = store.with_loans(&self.counters[at], Duration::ZERO, step).now_or_never();
+        done.expect("at once").expect("the store runs")
     }
 
     /// One region requests a loan from another; each message may be lost.

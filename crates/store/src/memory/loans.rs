@@ -15,8 +15,9 @@ use super::{CounterKey, EvictionRank, MemoryStore, shard::Shard};
 use crate::{
     StoreError,
     key::CellKey,
-    loans::{Change, Loans, SharedCounter, Snapshot},
+    loans::{Change, SharedCounter, Snapshot},
     request::{Cell, Check},
+    store::LoanStep,
 };
 
 /// Maximum number of counters with loans in a shard.
@@ -80,12 +81,12 @@ impl LoanedShare {
     }
 }
 
-/// See [`Store::with_loans`](crate::Store::with_loans).
-pub(crate) fn with_loans<T>(
+/// See [`CounterStore::with_loans`](crate::CounterStore::with_loans).
+pub(super) fn with_loans(
     store: &MemoryStore,
     counter: &SharedCounter,
-    mut step: impl FnMut(&mut Loans) -> T,
-) -> Result<T, StoreError> {
+    step: &mut LoanStep<'_>,
+) -> Result<(), StoreError> {
     let shared = &*store.shared;
     let Some((mut shard, now)) = shared.lock(counter.cell.tag()) else {
         return Err(StoreError::Declined("no such shard".into()));
@@ -106,11 +107,10 @@ pub(crate) fn with_loans<T>(
         totals: known.map(|entry| entry.totals).unwrap_or_default(),
         ledger: known.map(|entry| entry.ledger.clone()).unwrap_or_default(),
     };
-    let (result, change) = counter.run(&snapshot, &mut step)?;
-    if let Some(change) = change {
+    if let Some(change) = step(&snapshot)? {
         write(&mut shard, &counter_name, counter, now, change);
     }
-    Ok(result)
+    Ok(())
 }
 
 fn write(shard: &mut Shard, name: &CounterKey<'_>, counter: &SharedCounter, now: Timestamp, change: Change) {

@@ -4,11 +4,13 @@ mod loans;
 mod shard;
 mod slab;
 
-use std::{array, hash::BuildHasher as _, sync::Arc};
+use std::{array, future::ready, hash::BuildHasher as _, sync::Arc, time::Duration};
 
 use foldhash::quality::RandomState;
+use futures_util::future::{BoxFuture, Either, FutureExt as _};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
+use tokio::time::Instant;
 use tollgate_core::{
     RecordId,
     algorithm::{Charging, CounterState, Policy, Verdict},
@@ -17,11 +19,13 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-pub(crate) use self::loans::with_loans;
 use self::shard::{CounterKey, EvictionRank, Shard};
-use super::{
+use crate::{
+    StoreError,
     key::CellKey,
+    loans::SharedCounter,
     request::{Cell, Check, TagRequest, Verdicts},
+    store::{CounterStore, LoanStep, PendingDecision, TimeLimits},
 };
 
 /// A power of two, so that a few bits of a hash select the shard.
@@ -106,6 +110,29 @@ impl SharedShards {
     fn lock(&self, tag: &[u8]) -> Option<(MutexGuard<'_, Shard>, Timestamp)> {
         let shard = self.shards.get(self.hasher.hash_one(tag) as usize % SHARDS)?.0.lock();
         Some((shard, self.clock.now()))
+    }
+}
+
+impl CounterStore for MemoryStore {
+    fn decide_by<'a>(&'a self, request: &'a TagRequest, _: Option<Instant>) -> PendingDecision<'a> {
+        Either::Left(ready(Ok(self.decide(request))))
+    }
+
+    fn time_limits(&self) -> Option<TimeLimits> {
+        None
+    }
+
+    fn with_loans<'a>(
+        &'a self,
+        counter: &'a SharedCounter,
+        _: Duration,
+        step: &'a mut LoanStep<'a>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        ready(loans::with_loans(self, counter, step)).boxed()
+    }
+
+    fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
+        Some(self.decide(request))
     }
 }
 

@@ -12,17 +12,21 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{join, join_all};
-use smallvec::SmallVec;
+use futures_util::future::{BoxFuture, Either, FutureExt as _};
 use tokio::{
     runtime::Handle,
     sync::{Semaphore, mpsc, oneshot},
     time::{Instant, timeout_at},
 };
+use tollgate_core::shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
 use crate::{
-    BackgroundQueue, Decisions, LateOutcome, LateReply, Store, StoreError, after,
-    request::{Requests, TagRequest, Verdicts},
+    LateOutcome, LateReply, StoreError,
+    key::CellKey,
+    loans::SharedCounter,
+    local::OutageCache,
+    request::{TagRequest, Verdicts},
+    store::{CounterStore, LoanStep, PendingDecision, TimeLimits},
 };
 
 /// Maximum number of calls that wait to be sent.
@@ -31,12 +35,10 @@ const MAX_WAITING: usize = 4_096;
 /// Maximum number of calls whose replies are awaited beyond their deadline, to correct what was decided without them.
 const MAX_LATE: usize = 1_024;
 
-/// Time for a decision of the primary region where the caller states none: a round trip around the globe, and a pause of
-/// one of the two instances.
-const DEFAULT_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// Longest time for a decision of the primary region.
-const MAX_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a decision of the primary region: usually a round trip around the globe, and a pause of one of the two
+/// instances.
+const TIME_LIMITS: TimeLimits =
+    TimeLimits { usual: Duration::from_millis(500), longest: Duration::from_secs(10) };
 
 /// The primary region, as the own region has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,113 +160,68 @@ impl PrimaryCalls {
     }
 }
 
-/// Whether another region decides, by request.
-type Remote = SmallVec<[bool; 4]>;
-
-/// Router between a region's own store and the primary region. Clones are handles on the same counters.
-#[derive(Clone, Debug)]
-pub struct PrimaryRouter(Arc<Parts>);
-
+/// Store of a region that has the primary region decide its counters, and the region's own store all others.
 #[derive(Debug)]
-struct Parts {
-    own: Store,
+pub struct PrimaryRouter {
+    own: Arc<dyn CounterStore>,
     primary: PrimaryCalls,
-    /// Refunds that are sent to the primary region.
-    background: BackgroundQueue,
 }
 
 impl PrimaryRouter {
     /// Decides in `own` all counters but those of another primary region.
-    pub fn new(own: Store, primary: PrimaryCalls, background: BackgroundQueue) -> Self {
-        Self(Arc::new(Parts { own, primary, background }))
-    }
-
-    /// The region's own store.
-    pub fn own(&self) -> &Store {
-        &self.0.own
-    }
-
-    pub(crate) fn background(&self) -> &BackgroundQueue {
-        &self.0.background
+    pub fn new(own: Arc<dyn CounterStore>, primary: PrimaryCalls) -> Self {
+        Self { own, primary }
     }
 
     /// Whether another region decides the request.
     fn is_remote(&self, request: &TagRequest) -> bool {
-        request.is_at_primary() && self.0.primary.role() != PrimaryRole::Own
+        request.is_at_primary() && self.primary.role() != PrimaryRole::Own
     }
+}
 
-    /// Deadline of a decision that begins now, given the timeout of its caller, if known: that of the primary region's. The
-    /// own store has its own, if that is earlier.
-    pub(crate) fn deadline(caller_timeout: Option<Duration>) -> Instant {
-        after(Instant::now(), caller_timeout.unwrap_or(DEFAULT_TIMEOUT).min(MAX_TIMEOUT))
-    }
-
-    /// Decides every request, as [`Store::decide`].
-    pub(crate) async fn decide(&self, requests: &[TagRequest], deadline: Option<Instant>) -> Decisions {
-        // Once, since the role may change meanwhile.
-        let remote: Remote = if requests.iter().any(TagRequest::is_at_primary) {
-            requests.iter().map(|request| self.is_remote(request)).collect()
-        } else {
-            Remote::new()
-        };
-        if remote.contains(&true) {
-            self.decide_both(requests, &remote, deadline).await
-        } else {
-            self.decide_here(requests, deadline).await
+impl CounterStore for PrimaryRouter {
+    fn decide_by<'a>(&'a self, request: &'a TagRequest, deadline: Option<Instant>) -> PendingDecision<'a> {
+        if self.is_remote(request) {
+            let deadline = deadline.unwrap_or_else(|| TIME_LIMITS.deadline(None));
+            return Either::Right(self.primary.decide(request, deadline).boxed());
         }
+        let own = self.own.time_limits().map(|limits| limits.deadline(None));
+        self.own.decide_by(request, own.into_iter().chain(deadline).min())
     }
 
-    /// Decides requests in the own store.
-    async fn decide_here(&self, requests: &[TagRequest], deadline: Option<Instant>) -> Decisions {
-        let own = self.own();
-        let own_deadline = own.deadline(None);
-        let earlier = deadline.and_then(|deadline| own_deadline.map(|own| own.min(deadline)));
-        own.decide_here(requests, earlier.or(own_deadline)).await
+    fn time_limits(&self) -> Option<TimeLimits> {
+        Some(TIME_LIMITS)
     }
 
-    /// Decides requests here and, as `remote` states, at the primary region, at the same time.
-    async fn decide_both(
-        &self,
-        requests: &[TagRequest],
-        remote: &[bool],
-        deadline: Option<Instant>,
-    ) -> Decisions {
-        let deadline = deadline.unwrap_or_else(|| Self::deadline(None));
-        let of = |is_remote: bool| {
-            let requests = requests.iter().zip(remote).filter(move |(_, remote)| **remote == is_remote);
-            requests.map(|(request, _)| request)
-        };
-        let here: Requests = of(false).cloned().collect();
-        let there = join_all(of(true).map(|request| self.0.primary.decide(request, deadline)));
-        let here = async {
-            if here.is_empty() { Decisions::new() } else { self.decide_here(&here, Some(deadline)).await }
-        };
-        let (there, here) = join(there, here).await;
-        let (mut there, mut here) = (there.into_iter(), here.into_iter());
-        let decision = |is_remote: &bool| if *is_remote { there.next() } else { here.next() };
-        // There is a decision for each.
-        remote
-            .iter()
-            .map(decision)
-            .map(|decision| decision.unwrap_or(Err(StoreError::MalformedReply)))
-            .collect()
+    fn decides_at_once(&self, request: &TagRequest) -> bool {
+        !self.is_remote(request) && self.own.decides_at_once(request)
     }
 
-    /// Decides from the cache of the own store.
-    pub(crate) fn decide_from_cache(&self, requests: &[TagRequest]) -> Decisions {
-        let of = |request: &TagRequest| {
-            if self.is_remote(request) {
-                Err(StoreError::Overloaded)
-            } else {
-                self.own().decide_one_from_cache(request)
-            }
-        };
-        requests.iter().map(of).collect()
+    fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
+        if self.is_remote(request) { None } else { self.own.decide_from_cache(request) }
     }
 
-    /// The requests that the own store decides, and those of the primary region.
-    pub(crate) fn split(&self, requests: Requests) -> (Requests, Requests) {
-        requests.into_iter().partition(|request| !self.is_remote(request))
+    fn with_loans<'a>(
+        &'a self,
+        counter: &'a SharedCounter,
+        time_limit: Duration,
+        step: &'a mut LoanStep<'a>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.own.with_loans(counter, time_limit, step)
+    }
+
+    fn outage_cache(&self) -> Option<&OutageCache> {
+        self.own.outage_cache()
+    }
+
+    fn add_utilization<'a>(
+        &'a self,
+        key: &'a CellKey,
+        policy: &'a SheddingPolicy,
+        interval: &'a UtilizationSums,
+        time_limit: Duration,
+    ) -> BoxFuture<'a, Option<SheddingReading>> {
+        self.own.add_utilization(key, policy, interval, time_limit)
     }
 }
 

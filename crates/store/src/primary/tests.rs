@@ -1,10 +1,12 @@
 //! A region's store beside the primary region, which a test plays.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 use tollgate_core::algorithm::Verdict;
 
 use super::{PrimaryCalls, PrimaryQueue, PrimaryRole, PrimaryRouter};
-use crate::{BackgroundQueue, LateOutcome, Store, StoreError, request::Verdicts, test_prelude::*};
+use crate::{LateOutcome, Store, StoreError, request::Verdicts, test_prelude::*};
 
 const LIMIT: u64 = 2;
 
@@ -12,9 +14,8 @@ const LIMIT: u64 = 2;
 fn region(role: PrimaryRole) -> (Store, PrimaryCalls, PrimaryQueue) {
     let (calls, queue) = PrimaryCalls::new();
     calls.set_role(role);
-    let own = Store::Memory(MemoryStore::new(100, Clock::System));
-    let store = PrimaryRouter::new(own, calls.clone(), BackgroundQueue::default());
-    (Store::PrimaryRouter(store), calls, queue)
+    let own = Arc::new(MemoryStore::new(100, Clock::System));
+    (Store::new(PrimaryRouter::new(own, calls.clone())), calls, queue)
 }
 
 /// A request of the descriptor at `descriptor`, to the primary region or not.

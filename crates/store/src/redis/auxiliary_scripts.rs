@@ -19,7 +19,8 @@ use super::{
 use crate::{
     StoreError, after,
     key::CellKey,
-    loans::{Change, Loans, SharedCounter, Snapshot},
+    loans::{Change, SharedCounter, Snapshot},
+    store::LoanStep,
 };
 
 /// Sums of reported utilization, which the instances share.
@@ -203,21 +204,20 @@ static LOANS: LazyLock<Script> = LazyLock::new(|| {
 /// Attempts of a transaction whose counter changes in the meantime.
 const MAX_ATTEMPTS: u32 = 8;
 
-/// See [`Store::with_loans`](crate::Store::with_loans).
-pub(crate) async fn with_loans<T>(
+/// See [`CounterStore::with_loans`](crate::CounterStore::with_loans).
+pub(super) async fn with_loans(
     store: &RedisStore,
     counter: &SharedCounter,
     time_limit: Duration,
-    mut step: impl FnMut(&mut Loans) -> T,
-) -> Result<T, StoreError> {
+    step: &mut LoanStep<'_>,
+) -> Result<(), StoreError> {
     let until = after(Instant::now(), time_limit);
     let left = || until.duration_since(Instant::now());
     let mut snapshot = transact(store, counter, None, left()).await?.ok_or(StoreError::MalformedReply)?;
     for _ in 0..MAX_ATTEMPTS {
-        let (result, change) = counter.run(&snapshot, &mut step)?;
-        let Some(change) = change else { return Ok(result) };
+        let Some(change) = step(&snapshot)? else { return Ok(()) };
         match transact(store, counter, Some((&snapshot, &change)), left()).await? {
-            None => return Ok(result),
+            None => return Ok(()),
             Some(changed) => snapshot = changed,
         }
     }

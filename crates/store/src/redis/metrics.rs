@@ -1,17 +1,20 @@
 //! Metrics of calls to Redis, of calls decided without it, and of the connections.
 
 use std::sync::{
-    Arc, Weak,
+    Arc,
     atomic::{AtomicU64, Ordering},
 };
 
-use parking_lot::Mutex;
 use tollgate_metrics::{Computed, Counter, Histogram, Metric, StripedFamily, Unit};
 
 pub use super::servers::breakers_open;
 use super::{
     batch::waiting,
     servers::{self, OpenBreaker, Server},
+};
+use crate::{
+    local::{LocalDecision, Source},
+    request::Verdicts,
 };
 
 /// Metrics of a store in Redis.
@@ -28,15 +31,6 @@ pub static METRICS: &[&dyn Metric] = &[
     &servers::BREAKERS_OPEN,
     &servers::REPORTED,
 ];
-
-/// Source of a decision without a call to Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// A cached denial that is still valid.
-    DenialCache,
-    /// Tokens charged ahead.
-    Lease,
-}
 
 static CALLS: StripedFamily<4, 1> = StripedFamily::with_series(
     "tollgate_redis_calls_total",
@@ -141,12 +135,13 @@ pub(super) fn breaker_opened(server: Arc<Server>) -> OpenBreaker {
     OpenBreaker::new(server)
 }
 
-/// Counts a call that was decided without Redis.
-pub(super) fn decided_locally(source: Source) {
+/// Counts a call that was decided without Redis; returns its verdicts.
+pub(super) fn decided_locally(LocalDecision { verdicts, source }: LocalDecision) -> Verdicts {
     CALLS.add(match source {
         Source::DenialCache => [0, 0, 1, 0],
         Source::Lease => [0, 0, 0, 1],
     });
+    verdicts
 }
 
 /// Counts commands that are sent, by the number of calls in each, and the calls that were coalesced with these.
@@ -163,25 +158,4 @@ pub fn export() {
     UNREACHED.export();
     BREAKERS_OPENED.export();
     servers::export();
-}
-
-/// Weak references to values, each until its owner drops it.
-pub(super) struct LiveList<T>(Mutex<Vec<Weak<T>>>);
-
-impl<T> LiveList<T> {
-    pub(super) const fn new() -> Self {
-        Self(Mutex::new(Vec::new()))
-    }
-
-    /// Includes a value until it is dropped.
-    pub(super) fn add(&self, value: Weak<T>) {
-        let mut all = self.0.lock();
-        all.retain(|value| value.strong_count() > 0);
-        all.push(value);
-    }
-
-    /// The values that were not dropped.
-    pub(super) fn all(&self) -> Vec<Arc<T>> {
-        self.0.lock().iter().filter_map(Weak::upgrade).collect()
-    }
 }

@@ -5,8 +5,7 @@
 //! replies that rule out a charge lead to another attempt, which are `NOSCRIPT`, the redirections of a cluster, and errors
 //! about keys that a command on several slots did not reach.
 //!
-//! `Topology` hides the number of servers: `batch` combines requests to one server, `local` caches what need not be
-//! sent, `connection` maintains the connection, `servers` lists the servers with what they report, `connect` resolves the
+//! `Topology` hides the number of servers: `batch` combines requests to one server, `connection` maintains the connection, `servers` lists the servers with what they report, `connect` resolves the
 //! target of a connection, `sentinel` finds the current master, and `cluster` has a batcher for each master.
 
 mod auxiliary_scripts;
@@ -16,8 +15,6 @@ mod connect;
 mod connection;
 mod error;
 mod first_decision;
-mod last_verdicts;
-mod local;
 pub mod metrics;
 pub(crate) mod script;
 mod sentinel;
@@ -26,22 +23,16 @@ mod settings;
 mod store_clock;
 mod url;
 
-use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt, future::ready, sync::Arc, time::Duration};
 
+use futures_util::future::{BoxFuture, Either, FutureExt as _};
 use tokio::time::{Instant, timeout};
-use tollgate_core::{
-    RecordId,
-    algorithm::{LastVerdict, Verdict},
-    clock::Timestamp,
-};
+use tollgate_core::shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 use tollgate_runtime::outage::SharedOutageLog;
 
-pub(crate) use self::auxiliary_scripts::with_loans;
 pub use self::{
     auxiliary_scripts::{Reply, Script, add_utilization},
     first_decision::{Undecided, first_decision},
-    last_verdicts::LastVerdicts,
-    local::{held_hits, recheck_bans},
     script::{CommandKeys, Run, RunOutcome},
     settings::RedisSettings,
     store_clock::ScriptClock,
@@ -54,10 +45,13 @@ use self::{
     error::SendError,
     url::Address,
 };
-use super::{
-    BackgroundQueue, StoreError, after,
+use crate::{
+    BackgroundQueue, Decision, StoreError, after,
     key::CellKey,
-    request::{Cell, Check, TagRequest, Verdicts},
+    loans::SharedCounter,
+    local::{LastVerdicts, OutageCache},
+    request::{TagRequest, Verdicts},
+    store::{CounterStore, LoanStep, PendingDecision, TimeLimits},
 };
 
 /// Counters in a Redis shared by instances. Each worker opens its own store, with its own connections; clones share
@@ -128,7 +122,7 @@ impl RedisStore {
         background: BackgroundQueue,
         last_verdicts: LastVerdicts,
     ) -> Result<Self, StoreError> {
-        let options = settings.request_options(background, last_verdicts);
+        let options = settings.request_options(background, OutageCache::new(last_verdicts));
         let servers = settings.open(&options)?;
         let shared = Arc::new(SharedStore {
             servers,
@@ -155,27 +149,13 @@ impl RedisStore {
         self.shared.servers.connected()
     }
 
-    pub(super) fn background(&self) -> &BackgroundQueue {
-        &self.shared.options.background
-    }
-
-    /// Decides a request in one step.
+    /// Decides a request in one step, within the time limit of the settings.
     ///
     /// # Errors
     /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether the
     /// request was charged.
-    pub async fn decide(&self, request: &TagRequest) -> Result<Verdicts, StoreError> {
-        self.decide_by(request, self.deadline(None)).await
-    }
-
-    /// Decides a request in one step, until `deadline`.
-    ///
-    /// # Errors
-    /// See [`RedisStore::decide`].
-    pub async fn decide_by(&self, request: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
-        let verdicts = self.attempt(request, deadline).await;
-        self.shared.log_outage(verdicts.as_ref().err());
-        verdicts
+    pub async fn decide(&self, request: &TagRequest) -> Decision {
+        self.decide_by(request, None).await
     }
 
     /// Decides a request of this process itself in one step: no `on_store_error` policy applies if it fails, and so the
@@ -183,45 +163,23 @@ impl RedisStore {
     ///
     /// # Errors
     /// See [`RedisStore::decide`].
-    pub async fn decide_own(&self, request: &TagRequest) -> Result<Verdicts, StoreError> {
-        let verdicts = self.attempt(request, self.deadline(None)).await;
-        if verdicts.is_ok() {
+    pub async fn decide_own(&self, request: &TagRequest) -> Decision {
+        let now = Instant::now();
+        let decision = self.send(request, now, after(now, self.shared.options.timeout)).await;
+        if decision.is_ok() {
             self.shared.log_outage(None);
         }
-        verdicts
+        decision
     }
 
-    async fn attempt(&self, request: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
-        let submission = Submission { request, clock: self.clock, made_at: Instant::now(), deadline };
-        self.shared.servers.decide(&submission).await.map_err(|error| {
-            let waited = deadline.duration_since(submission.made_at);
-            error::into_store_error(error, waited)
-        })
-    }
-
-    /// The denial of a check whose counter has a cached ban, while the server does not decide.
-    pub(super) fn cached_ban(&self, cell: &Cell, check: &Check) -> Option<Verdict> {
-        self.shared.options.cached_bans.verdict(cell, check, Instant::now())
-    }
-
-    /// Decides a request from the cache of this worker, if that suffices.
-    pub(super) fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
-        self.shared.servers.decide_from_cache(request)
-    }
-
-    /// Takes the last verdict of a counter that was in use, and the time at which a counter was decided last.
-    pub(super) fn take_last_verdict(
-        &self,
-        cell: &CellKey,
-        record: RecordId,
-    ) -> Option<(LastVerdict, Timestamp)> {
-        self.shared.options.last_verdicts.take(cell, record)
-    }
-
-    /// Deadline of a decision that begins now, given the timeout of its caller, if known.
-    pub(super) fn deadline(&self, caller_timeout: Option<Duration>) -> Instant {
-        let timeout = self.shared.options.timeout;
-        after(Instant::now(), caller_timeout.map_or(timeout, |caller_timeout| caller_timeout.min(timeout)))
+    async fn send(&self, request: &TagRequest, made_at: Instant, deadline: Instant) -> Decision {
+        let submission = Submission { request, clock: self.clock, made_at, deadline };
+        let waited = || deadline.duration_since(made_at);
+        self.shared
+            .servers
+            .decide(&submission)
+            .await
+            .map_err(|error| error::into_store_error(error, waited()))
     }
 
     /// Decides several runs in one command, each in one step, in order; in a cluster, all must be of one slot. If there
@@ -270,6 +228,60 @@ impl RedisStore {
     }
 }
 
+impl CounterStore for RedisStore {
+    fn decide_by<'a>(&'a self, request: &'a TagRequest, deadline: Option<Instant>) -> PendingDecision<'a> {
+        let now = Instant::now();
+        // The cache depends on the current time, not on that set by a test.
+        let cached = match self.clock {
+            ScriptClock::Server => self.shared.servers.decide_from_cache(request, now),
+            ScriptClock::Fixed(_) => None,
+        };
+        if let Some(verdicts) = cached {
+            self.shared.log_outage(None);
+            return Either::Left(ready(Ok(verdicts)));
+        }
+        let sent = async move {
+            let deadline = deadline.unwrap_or_else(|| after(now, self.shared.options.timeout));
+            let decision = self.send(request, now, deadline).await;
+            self.shared.log_outage(decision.as_ref().err());
+            decision
+        };
+        Either::Right(sent.boxed())
+    }
+
+    fn time_limits(&self) -> Option<TimeLimits> {
+        let timeout = self.shared.options.timeout;
+        Some(TimeLimits { usual: timeout, longest: timeout })
+    }
+
+    fn with_loans<'a>(
+        &'a self,
+        counter: &'a SharedCounter,
+        time_limit: Duration,
+        step: &'a mut LoanStep<'a>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        auxiliary_scripts::with_loans(self, counter, time_limit, step).boxed()
+    }
+
+    fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
+        self.shared.servers.decide_from_cache(request, Instant::now())
+    }
+
+    fn outage_cache(&self) -> Option<&OutageCache> {
+        Some(&self.shared.options.outage)
+    }
+
+    fn add_utilization<'a>(
+        &'a self,
+        key: &'a CellKey,
+        policy: &'a SheddingPolicy,
+        interval: &'a UtilizationSums,
+        time_limit: Duration,
+    ) -> BoxFuture<'a, Option<SheddingReading>> {
+        add_utilization(self, key, policy, interval, time_limit).map(Result::ok).boxed()
+    }
+}
+
 /// The servers of a store.
 #[derive(Clone)]
 enum Topology {
@@ -290,10 +302,10 @@ impl Topology {
     }
 
     /// Decides a request from the cache of this worker, if that suffices.
-    fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
+    fn decide_from_cache(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
         match self {
-            Self::Single(server) => server.decide_from_cache(request, Instant::now()),
-            Self::Cluster(cluster) => cluster.decide_from_cache(request),
+            Self::Single(server) => server.decide_from_cache(request, now),
+            Self::Cluster(cluster) => cluster.decide_from_cache(request, now),
         }
     }
 

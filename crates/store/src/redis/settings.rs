@@ -18,14 +18,12 @@ use super::{
     cluster::Cluster,
     connect::{ConnectTemplate, Subscription, Target},
     connection,
-    last_verdicts::LastVerdicts,
-    local::CachedBans,
     script::CommandKeys,
     sentinel::{Master, Sentinels},
     store_clock::StoreClock,
     url::{self, Address, Login, RedisUrl, Sentinel},
 };
-use crate::{BackgroundQueue, StoreError};
+use crate::{BackgroundQueue, StoreError, local::OutageCache};
 
 /// Settings of a store in Redis. `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -57,11 +55,7 @@ impl fmt::Debug for RedisSettings {
 
 impl RedisSettings {
     /// The options that all requests have in common.
-    pub(super) fn request_options(
-        &self,
-        background: BackgroundQueue,
-        last_verdicts: LastVerdicts,
-    ) -> RequestOptions {
+    pub(super) fn request_options(&self, background: BackgroundQueue, outage: OutageCache) -> RequestOptions {
         RequestOptions {
             key_prefix: self.key_prefix.as_bytes().into(),
             command_keys: match self.servers {
@@ -70,8 +64,7 @@ impl RedisSettings {
             },
             timeout: self.timeout,
             background,
-            last_verdicts,
-            cached_bans: CachedBans::default(),
+            outage,
             store_clock: StoreClock::default(),
             failure_lines: connection::failure_lines(),
             samples_servers: self.samples_servers,

@@ -25,7 +25,7 @@ fn router() -> Router {
         options: Options::default(),
         directory: "nowhere".into(),
         readiness: Readiness::new(),
-        counters: CounterInspector::new(Store::Memory(memory.clone()), Modes::default()),
+        counters: CounterInspector::new(Store::new(memory.clone()), Modes::default()),
         store: StoreInfo { kind: "memory", address: "memory".into(), memory, replicas: None },
         regions: None,
     };

@@ -7,7 +7,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tollgate_core::{clock::Clock, descriptor::Hits};
 use tollgate_limiter::OwnShares;
 use tollgate_store::{
-    BackgroundQueue, MemoryStore, Store,
+    MemoryStore, Store,
     primary::{PrimaryCalls, PrimaryRole, PrimaryRouter},
     request::Veto,
 };
@@ -30,8 +30,8 @@ async fn calls_do_not_wait_behind_messages_that_hang() {
     regions.set_channel("eu", Some(channel));
     let (calls, queue) = PrimaryCalls::new();
     calls.set_role(PrimaryRole::Other);
-    let own = Store::Memory(MemoryStore::new(100, Clock::System));
-    let store = Store::PrimaryRouter(PrimaryRouter::new(own, calls, BackgroundQueue::default()));
+    let own = Arc::new(MemoryStore::new(100, Clock::System));
+    let store = Store::new(PrimaryRouter::new(own, calls));
     let _client = AbortOnDropHandle::new(tokio::spawn(send_all(queue, regions)));
     // Those that were sent hang for a minute, and so would those that are not sent.
     let (refused, mut was_refused) = mpsc::channel(1);

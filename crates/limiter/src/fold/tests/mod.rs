@@ -32,7 +32,7 @@ impl Instance {
         let now = Arc::new(AtomicU64::new(BEGIN));
         let clock = Clock::Manual(Arc::clone(&now));
         let rules = active_rules(&format!("domain: d\n{descriptors}"), options);
-        let store = Store::Memory(MemoryStore::new(100_000, clock.clone()));
+        let store = Store::new(MemoryStore::new(100_000, clock.clone()));
         let limiter = Limiter::new(Arc::clone(&rules), store.clone(), Modes::default()).with_clock(clock);
         Self { limiter, rules, now, store }
     }

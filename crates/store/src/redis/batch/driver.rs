@@ -24,11 +24,11 @@ use super::{
 };
 use crate::{
     key::CellKey,
+    local::{Attachment, LocalCache},
     redis::{
         ScriptClock,
         connection::{Connection, ConnectionState, LiveConnection},
         error::SendError,
-        local::LocalCache,
         metrics,
         script::{self, Run},
         servers::Server,
@@ -231,14 +231,13 @@ impl Driver {
         }
         let mut served = 0;
         for waiter in &mut pending.waiters {
-            let Some(verdicts) = self.local.decide_again(&pending.request, now) else { break };
-            waiter.respond(Ok(verdicts));
+            let Some(decision) = self.local.decide_again(&pending.request, now) else { break };
+            waiter.respond(Ok(metrics::decided_locally(decision)));
             served = usize::saturating_add(served, 1);
         }
         pending.waiters.drain(..served);
         if !pending.waiters.is_empty() {
-            pending.prefetches = self.local.prefetches(&pending.request, now);
-            pending.reported = self.local.take_reported(&pending.request, now);
+            pending.attachment = self.local.attachment(&pending.request, now);
         }
         !pending.waiters.is_empty()
     }
@@ -365,6 +364,6 @@ impl Driver {
 }
 
 pub(super) fn run(pending: &PendingRequest) -> Run<'_> {
-    let PendingRequest { request, prefetches, reported, .. } = pending;
+    let PendingRequest { request, attachment: Attachment { prefetches, reported }, .. } = pending;
     Run { request, times: pending.times(), prefetches, reported }
 }

@@ -6,7 +6,6 @@
 //!
 //! Several requests share a command where the server permits it (`across_slots`, for a node of a cluster).
 //!
-//! Cached counters (`local`) avoid requests altogether; `return_unused` refunds tokens that were charged ahead in vain.
 //! One task, the `driver`, sends batches and distributes the `responses`. It also enforces the deadlines of the callers
 //! with a single timer: a timer for each request would cost more than all the rest.
 //!
@@ -22,7 +21,7 @@ mod responses;
 use std::{
     iter,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -33,7 +32,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, oneshot},
-    time::{Instant, sleep},
+    time::Instant,
 };
 use tollgate_runtime::log_budget::LogBudget;
 
@@ -43,21 +42,17 @@ use super::{
     connect::Target,
     connection::Connection,
     error::SendError,
-    last_verdicts::LastVerdicts,
-    local::{CACHES, CachedBans, LocalCache},
+    metrics,
     script::{self, CommandKeys, Run},
     servers::{self, Server},
     store_clock::StoreClock,
 };
 use crate::{
     self as store, BackgroundQueue,
-    background_refund::BackgroundSlot,
-    redis::metrics::LiveList,
+    local::{LocalCache, OutageCache},
+    metrics::LiveList,
     request::{Requests, TagRequest, Verdicts},
 };
-
-/// Interval at which tokens that have expired are refunded, a number of them at a time.
-const RETURN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Options that all requests of a store have in common.
 #[derive(Clone, Debug)]
@@ -70,10 +65,8 @@ pub(super) struct RequestOptions {
     pub(super) timeout: Duration,
     /// Capacity for requests without a waiting caller.
     pub(super) background: BackgroundQueue,
-    /// Last verdicts of counters.
-    pub(super) last_verdicts: LastVerdicts,
-    /// Enforced bans in the replies of the store's servers.
-    pub(super) cached_bans: CachedBans,
+    /// Replies of all servers by which counters are decided during an outage.
+    pub(super) outage: OutageCache,
     /// Estimate of the servers' time.
     pub(super) store_clock: StoreClock,
     /// Log lines on failing connections.
@@ -151,7 +144,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::Release);
         self.shared.wakeup.notify_one();
-        self.local.wakeup.notify_one();
+        self.local.wake();
     }
 }
 
@@ -166,13 +159,16 @@ impl Batcher {
             is_closed: AtomicBool::new(false),
         });
         QUEUES.add(Arc::downgrade(&shared));
-        let local = Arc::new(LocalCache::new(options.background.clone()));
-        CACHES.add(Arc::downgrade(&local));
+        let local = LocalCache::new(options.background.clone(), options.outage.clone());
         let (timeout, is_sampled) = (options.timeout, options.samples_servers);
         let driver = Driver::new(Arc::clone(&server), Arc::clone(&shared), options, Arc::clone(&local));
         tokio::spawn(driver.drive(connection.clone()));
         let handle = Arc::new(Handle { shared, connection, local: Arc::clone(&local) });
-        tokio::spawn(return_unused(Arc::downgrade(&handle), local, timeout));
+        let weak = Arc::downgrade(&handle);
+        tokio::spawn(local.refund_unused(move || {
+            let server = Self { handle: weak.upgrade()? };
+            Some(move |refunds| server.refund(refunds, timeout))
+        }));
         if is_sampled {
             let weak = Arc::downgrade(&handle);
             let live = move || weak.upgrade().map(|handle| handle.connection.clone());
@@ -181,15 +177,8 @@ impl Batcher {
         Self { handle }
     }
 
-    /// Decides a request: from the cache if possible, else by sending it once. It is dropped unsent when its caller
-    /// stops waiting.
+    /// Decides a request by sending it once. It is dropped unsent when its caller stops waiting.
     pub(super) async fn decide(&self, submission: Submission<'_>) -> DecisionResult {
-        // The cache depends on the current time, not on that set by a test.
-        if submission.clock == ScriptClock::Server
-            && let Some(verdicts) = self.decide_from_cache(submission.request, submission.made_at)
-        {
-            return Ok(verdicts);
-        }
         if submission.deadline <= submission.made_at {
             return Err(SendError::QueueTimeout);
         }
@@ -201,7 +190,7 @@ impl Batcher {
 
     /// Decides a request from the cache as of `now`, if that suffices.
     pub(super) fn decide_from_cache(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
-        self.handle.local.decide(request, now)
+        self.handle.local.decide(request, now).map(metrics::decided_locally)
     }
 
     fn submit(&self, submission: Submission<'_>) -> Result<oneshot::Receiver<DecisionResult>, SendError> {
@@ -232,45 +221,25 @@ impl Batcher {
         self.handle.local.forget(request);
     }
 
+    /// Sends each refund of unused tokens once.
+    async fn refund(self, refunds: Requests, timeout: Duration) {
+        let made_at = Instant::now();
+        let deadline = store::after(made_at, timeout);
+        let submissions = refunds.iter().map(|request| Submission {
+            request,
+            clock: ScriptClock::Server,
+            made_at,
+            deadline,
+        });
+        for reply in join_all(submissions.map(|submission| self.decide(submission))).await {
+            store::metrics::refund(reply.is_ok());
+        }
+    }
+
     /// The connection itself, for commands that are not batched.
     pub(super) fn connection(&self) -> &Connection {
         &self.handle.connection
     }
-}
-
-/// Refunds unused tokens at intervals, until no handle is left.
-async fn return_unused(handle: Weak<Handle>, local: Arc<LocalCache>, timeout: Duration) {
-    loop {
-        local.wakeup.notified().await;
-        loop {
-            sleep(RETURN_INTERVAL).await;
-            let Some(handle) = handle.upgrade() else { return };
-            let unused = local.take_unused(Instant::now());
-            if !unused.requests.is_empty() {
-                tokio::spawn(send_refunds(Batcher { handle }, unused.requests, timeout, unused.slot));
-            }
-            if !unused.has_more {
-                break;
-            }
-        }
-    }
-}
-
-/// Sends each refund once: after a failover, a repeated one could reach a server that was never charged.
-async fn send_refunds(
-    server: Batcher,
-    requests: Requests,
-    timeout: Duration,
-    slot: Option<Arc<BackgroundSlot>>,
-) {
-    let made_at = Instant::now();
-    let deadline = store::after(made_at, timeout);
-    let submissions =
-        requests.iter().map(|request| Submission { request, clock: ScriptClock::Server, made_at, deadline });
-    for reply in join_all(submissions.map(|submission| server.decide(submission))).await {
-        store::metrics::refund(reply.is_ok());
-    }
-    drop(slot);
 }
 
 #[cfg(test)]
@@ -282,8 +251,7 @@ impl RequestOptions {
             command_keys: CommandKeys::OneSlot,
             timeout: Duration::ZERO,
             background: BackgroundQueue::default(),
-            last_verdicts: LastVerdicts::default(),
-            cached_bans: CachedBans::default(),
+            outage: OutageCache::default(),
             store_clock: StoreClock::default(),
             failure_lines: super::connection::failure_lines(),
             samples_servers: false,

@@ -17,11 +17,11 @@ use super::{
 use crate::{
     LateOutcome, LateReply,
     key::CellKey,
+    local::Attachment,
     redis::{
         ScriptClock,
         connection::{Connection, LiveConnection},
         error::{self, SendError},
-        local::{Prefetches, Reported},
         metrics,
         script::{self, CommandKeys},
         store_clock,
@@ -199,13 +199,8 @@ impl Driver {
         for mut pending in pending {
             match outcomes.next() {
                 Some(Ok(outcome)) => {
-                    self.options.last_verdicts.record(&pending.request, &outcome);
-                    if let Some(verdicts) = outcome.verdicts.last() {
-                        self.options.cached_bans.learn(&pending.request, verdicts);
-                    }
-                    if let Some(sent_at) = sent_at.filter(|_| pending.clock == ScriptClock::Server) {
-                        self.local.learn(&pending.request, sent_at, &outcome);
-                    }
+                    let sent_at = sent_at.filter(|_| pending.clock == ScriptClock::Server);
+                    self.local.replied(&pending.request, &outcome, sent_at);
                     for (waiter, verdicts) in pending.waiters.iter_mut().zip(outcome.verdicts) {
                         waiter.respond(Ok(verdicts));
                     }
@@ -244,8 +239,7 @@ pub(super) struct PendingRequest {
     pub(super) attempts: u32,
     /// Hash of the request, if it can be coalesced.
     pub(super) hash: Option<u64>,
-    pub(super) prefetches: Prefetches,
-    pub(super) reported: Reported,
+    pub(super) attachment: Attachment,
 }
 
 /// A caller that waits for a response.
@@ -260,15 +254,7 @@ pub(super) struct Waiter {
 impl PendingRequest {
     pub(super) fn new(request: TagRequest, clock: ScriptClock, first: Waiter, hash: Option<u64>) -> Self {
         let waiters = SmallVec::from_iter([first]);
-        Self {
-            request,
-            clock,
-            waiters,
-            attempts: 0,
-            hash,
-            prefetches: Prefetches::new(),
-            reported: Reported::new(),
-        }
+        Self { request, clock, waiters, attempts: 0, hash, attachment: Attachment::default() }
     }
 
     /// Number of repetitions of the request.

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{sync::oneshot, task::yield_now, time::Instant};
 
-use crate::{LateOutcome, RedisStore, StoreError, redis::RedisSettings, test_prelude::*};
+use crate::{CounterStore as _, LateOutcome, RedisStore, StoreError, redis::RedisSettings, test_prelude::*};
 
 /// Longer than a command takes to be sent, even on a busy machine.
 const TIME_LEFT: Duration = Duration::from_millis(60);
@@ -114,7 +114,7 @@ async fn a_reply_that_arrived_while_the_thread_was_delayed_is_used_after_the_dea
         let deadline = Instant::now() + TIME_LEFT;
         let decision = tokio::spawn({
             let store = store.clone();
-            async move { store.decide_by(&request(), deadline).await }
+            async move { store.decide_by(&request(), Some(deadline)).await }
         });
         while server.received.try_recv().is_err() {
             yield_now().await;
@@ -139,7 +139,7 @@ async fn the_outcome_of_a_call_that_timed_out_follows_with_its_reply() {
     let server = HeldServer::start();
     let store = RedisStore::open(&server.settings()).expect("valid settings");
     assert!(store.connected().await);
-    let error = store.decide_by(&request(), Instant::now() + TIME_LEFT).await.expect_err("no reply");
+    let error = store.decide_by(&request(), Some(Instant::now() + TIME_LEFT)).await.expect_err("no reply");
     let StoreError::Timeout(_, Some(reply)) = error else { panic!("{error:?}") };
     let (sender, outcome) = oneshot::channel();
     reply.on_arrival(move |outcome| sender.send(outcome).expect("the test runs"));

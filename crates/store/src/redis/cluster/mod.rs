@@ -139,8 +139,8 @@ impl Cluster {
     }
 
     /// Decides a request from the cache of its owner's batcher, if that suffices.
-    pub(super) fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
-        self.owner(request.slot()).ok()?.server.decide_from_cache(request, Instant::now())
+    pub(super) fn decide_from_cache(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
+        self.shared.table.lock().server(request.slot())?.decide_from_cache(request, now)
     }
 
     /// The connection to the owner of a slot.

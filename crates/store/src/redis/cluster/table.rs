@@ -53,6 +53,14 @@ impl SlotTable {
         node.route(&self.template, &self.options)
     }
 
+    /// The batcher of the owner of a slot, if it has been opened.
+    pub(super) fn server(&mut self, slot: u16) -> Option<&Batcher> {
+        let owner = *self.owners.get(usize::from(slot))?;
+        let node = self.nodes.get_mut(usize::from(owner))?;
+        node.is_used = true;
+        node.server.as_ref()
+    }
+
     /// The route to a node, unless too many others were named since the last refresh.
     pub(super) fn node(&mut self, address: &Address) -> Option<Route> {
         let index = self.redirected(address)?;

@@ -7,17 +7,14 @@ use std::sync::LazyLock;
 
 use ::redis::{Cmd, RedisError, cmd};
 use sha1_smol::Sha1;
-use smallvec::SmallVec;
 use tollgate_core::algorithm::Prefetch;
 
 pub(crate) use self::{
     pack::{command, pack_parameter},
     reply::{check_error, is_unreached, read_replies, time_of},
 };
-use crate::{
-    key::CellKey,
-    request::{TagRequest, Verdicts},
-};
+pub use crate::request::RunOutcome;
+use crate::{key::CellKey, request::TagRequest};
 
 /// The script that decides calls, composed of its parts in the order of their dependencies, those of the fast path first;
 /// after a first part, if its commands do not declare their keys.
@@ -90,15 +87,6 @@ pub struct Run<'a> {
     /// For each check, cell by cell, the hits that were denied without a call since the last one; empty for none. Only for
     /// a check with a ban.
     pub reported: &'a [u16],
-}
-
-/// Outcome of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunOutcome {
-    /// The verdicts of each repetition, in order; tokens charged ahead are not included in them.
-    pub verdicts: SmallVec<[Verdicts; 1]>,
-    /// For each check, cell by cell, the number of tokens charged ahead; empty if none were requested.
-    pub prefetched: SmallVec<[u32; 2]>,
 }
 
 /// Outcomes in the order of the runs, with the server's error for a run that failed.

@@ -19,7 +19,7 @@ struct Fleet {
 }
 
 struct Worker {
-    local: LocalCache,
+    local: Arc<LocalCache>,
     /// Replies with the time of their arrival, and of their request.
     replies: VecDeque<(u64, u64, RunOutcome)>,
 }
@@ -37,8 +37,10 @@ struct Tally {
 
 impl Fleet {
     fn new(policy: Policy, sync: SyncMode, workers: usize, delay: u64) -> Self {
-        let worker =
-            || Worker { local: LocalCache::new(BackgroundQueue::default()), replies: VecDeque::new() };
+        let worker = || Worker {
+            local: LocalCache::new(BackgroundQueue::default(), OutageCache::default()),
+            replies: VecDeque::new(),
+        };
         Self {
             request: one(policy, 1, sync),
             workers: (0..workers).map(|_| worker()).collect(),
@@ -77,10 +79,10 @@ impl Fleet {
         let (now, time, policy) = (self.at(millis), NOW.plus(Duration::from_millis(millis)), self.policy());
         let worker = &mut self.workers[worker];
         let admitted = match worker.local.decide(&self.request, now) {
-            Some(verdicts) => verdicts[0].1.admitted,
+            Some(decision) => decision.verdicts[0].1.admitted,
             None => {
                 self.tally.sent += 1;
-                let prefetches = worker.local.prefetches(&self.request, now);
+                let prefetches = worker.local.attachment(&self.request, now).prefetches;
                 let charging = self.request.checks().next().expect("one").counting(Charging::Independent);
                 let passes = policy.apply(&mut self.state, time, Hits::ONE, charging);
                 let summary = policy.summary(&self.state, time, Hits::ONE);

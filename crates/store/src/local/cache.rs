@@ -10,15 +10,13 @@ use tollgate_core::{
 };
 
 use super::{
+    LocalDecision, Source,
     demand::HeatFilter,
     denial::Denial,
     held_tokens::{HeldTokens, Unused},
     two_generation_map::{CounterName, TwoGenerationMap},
 };
-use crate::{
-    redis::metrics::{self, Source},
-    request::{Cell, Check, Requests, TagRequest, Verdicts, Veto},
-};
+use crate::request::{Cell, Check, Requests, TagRequest, Verdicts, Veto};
 
 /// Cache of counters.
 #[derive(Debug, Default)]
@@ -153,17 +151,16 @@ impl CounterCache {
     }
 
     /// Decides a request, if the cache suffices.
-    pub(super) fn decide(&mut self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
+    pub(super) fn decide(&mut self, request: &TagRequest, now: Instant) -> Option<LocalDecision> {
         if self.is_empty() {
             return None;
         }
-        let (verdicts, source) = match request.charging {
+        let decision = match request.charging {
             Charging::Independent => self.decide_independent(request, now)?,
-            Charging::AllOrNone => (self.decide_all_or_none(request, now)?, Source::DenialCache),
+            Charging::AllOrNone => self.decide_all_or_none(request, now)?,
         };
-        metrics::decided_locally(source);
-        self.record_denials(request, &verdicts);
-        Some(verdicts)
+        self.record_denials(request, &decision.verdicts);
+        Some(decision)
     }
 
     /// Takes the hits that were denied without a call of late: earlier ones would count in a second of other hits.
@@ -218,15 +215,15 @@ impl CounterCache {
     }
 
     /// Decides all counters of a request independently, or none.
-    fn decide_independent(&mut self, request: &TagRequest, now: Instant) -> Option<(Verdicts, Source)> {
-        let (mut verdicts, mut all_denied) = (Verdicts::new(), Source::DenialCache);
+    fn decide_independent(&mut self, request: &TagRequest, now: Instant) -> Option<LocalDecision> {
+        let (mut verdicts, mut source) = (Verdicts::new(), Source::DenialCache);
         for (cell, check) in request.checks_with_cells() {
             let entry = self.entry(cell, check);
             match entry.and_then(|entry| entry.decide(check, now)) {
-                Some((verdict, source)) => {
+                Some((verdict, of_verdict)) => {
                     verdicts.push((check.descriptor, verdict));
-                    if source == Source::Lease {
-                        all_denied = source;
+                    if of_verdict == Source::Lease {
+                        source = of_verdict;
                     }
                 }
                 None => {
@@ -235,7 +232,7 @@ impl CounterCache {
                 }
             }
         }
-        Some((verdicts, all_denied))
+        Some(LocalDecision { verdicts, source })
     }
 
     /// Restores the tokens spent for the first checks of a request that has to be sent.
@@ -250,7 +247,7 @@ impl CounterCache {
     }
 
     /// Decides a request in which one denial keeps all counters from being charged.
-    fn decide_all_or_none(&mut self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
+    fn decide_all_or_none(&mut self, request: &TagRequest, now: Instant) -> Option<LocalDecision> {
         let mut verdicts = Verdicts::new();
         for (cell, check) in request.checks_with_cells() {
             // A precheck would be vetoed by cached verdicts that admit, which may be outdated.
@@ -261,7 +258,8 @@ impl CounterCache {
             let verdict = entry.denial.as_ref()?.exact(check.hits, now)?;
             verdicts.push((check.descriptor, verdict));
         }
-        request.is_vetoed(verdicts.iter().map(|(_, verdict)| verdict.admitted)).then_some(verdicts)
+        let is_vetoed = request.is_vetoed(verdicts.iter().map(|(_, verdict)| verdict.admitted));
+        is_vetoed.then_some(LocalDecision { verdicts, source: Source::DenialCache })
     }
 
     fn entry(&mut self, cell: &Cell, check: &Check) -> Option<&mut CacheEntry> {

@@ -108,7 +108,7 @@ fn counters_checked_twice_are_not_charged_ahead() {
     for at in 0..100 {
         server.local.decide(&twice, server.at(at));
     }
-    assert!(server.local.prefetches(&twice, server.at(100)).is_empty());
+    assert!(server.local.attachment(&twice, server.at(100)).prefetches.is_empty());
     let once = one(policy, 1, SyncMode::Leased);
-    assert!(!server.local.prefetches(&once, server.at(100)).is_empty());
+    assert!(!server.local.attachment(&once, server.at(100)).prefetches.is_empty());
 }

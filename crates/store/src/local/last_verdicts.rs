@@ -19,8 +19,11 @@ use tollgate_core::{
     clock::{Clock, Timestamp},
 };
 
-use super::script::RunOutcome;
-use crate::{key::CellKey, memory::CachePadded, request::TagRequest};
+use crate::{
+    key::CellKey,
+    memory::CachePadded,
+    request::{TagRequest, Verdicts},
+};
 
 /// A power of two, so that the upper bits of a hash select the shard.
 const SHARDS: usize = 64;
@@ -103,11 +106,10 @@ impl LastVerdicts {
         Clock::Shifted(Arc::clone(&self.0.clock_shift))
     }
 
-    /// Records the verdicts of a request.
-    pub(super) fn record(&self, request: &TagRequest, outcome: &RunOutcome) {
-        let Some(verdicts) = outcome.verdicts.last() else { return };
+    /// Records the verdicts of a request, with the tokens charged ahead for its checks.
+    pub(super) fn record(&self, request: &TagRequest, verdicts: &Verdicts, prefetched: &[u32]) {
         for (at, ((cell, check), (_, verdict))) in request.checks_with_cells().zip(verdicts).enumerate() {
-            let prefetched = outcome.prefetched.get(at).copied().unwrap_or_default();
+            let prefetched = prefetched.get(at).copied().unwrap_or_default();
             // The times of a verdict under a ban are those of the ban.
             if verdict.ban.is_some_and(|ban| ban.is_enforced) {
                 continue;
@@ -136,7 +138,7 @@ impl LastVerdicts {
     }
 
     /// Takes the last verdict of a counter, if it still counts at the latest verdict of any counter, with the time of that.
-    pub(super) fn take(&self, cell: &CellKey, record: RecordId) -> Option<(LastVerdict, Timestamp)> {
+    pub(crate) fn take(&self, cell: &CellKey, record: RecordId) -> Option<(LastVerdict, Timestamp)> {
         let hash = self.hash(cell, record);
         let last = self.shard(hash)?.lock().take(hash)?;
         let last_reply_at = Timestamp::from_micros(self.0.last_reply_at.load(Ordering::Relaxed));
@@ -223,8 +225,6 @@ fn is_minor(verdict: &Verdict, prefetched: u32) -> bool {
 mod tests {
     use std::{num::NonZeroU32, time::Duration};
 
-    use smallvec::SmallVec;
-
     use super::*;
     use crate::test_prelude::{self, *};
 
@@ -243,11 +243,8 @@ mod tests {
             used: used.into(),
             ..Verdict::empty(Timestamp::from_micros(at))
         };
-        let outcome = RunOutcome {
-            verdicts: SmallVec::from_iter([SmallVec::from_iter([(0, verdict)])]),
-            prefetched: SmallVec::new(),
-        };
-        verdicts.record(&request_of(number, check(policy(algorithm), hits)), &outcome);
+        let request = request_of(number, check(policy(algorithm), hits));
+        verdicts.record(&request, &Verdicts::from_iter([(0, verdict)]), &[]);
     }
 
     /// Hits that remain of the counter for one instance, as far as it is known.

@@ -59,7 +59,7 @@ fn outcome(verdict: Verdict, prefetched: impl IntoIterator<Item = u32>) -> RunOu
 
 /// A simulated store with one state for each counter of one request.
 struct Server {
-    local: LocalCache,
+    local: Arc<LocalCache>,
     started: Instant,
     states: Vec<CounterState>,
     /// Number of requests sent.
@@ -68,7 +68,7 @@ struct Server {
 
 impl Server {
     fn new() -> Self {
-        let local = LocalCache::new(BackgroundQueue::default());
+        let local = LocalCache::new(BackgroundQueue::default(), OutageCache::default());
         Self { local, started: Instant::now(), states: vec![CounterState::default(); 3], sent: 0 }
     }
 
@@ -79,14 +79,17 @@ impl Server {
     /// Decides a request after `millis` milliseconds, from the cache if that suffices.
     fn decide(&mut self, request: &TagRequest, millis: u64) -> Vec<Verdict> {
         let now = self.at(millis);
-        let verdicts = self.local.decide(request, now).unwrap_or_else(|| self.send(request, millis));
+        let verdicts = match self.local.decide(request, now) {
+            Some(decision) => decision.verdicts,
+            None => self.send(request, millis),
+        };
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
     fn send(&mut self, request: &TagRequest, millis: u64) -> Verdicts {
         self.sent += 1;
         let (sent_at, time) = (self.at(millis), NOW.plus(Duration::from_millis(millis)));
-        let prefetches = self.local.prefetches(request, sent_at);
+        let prefetches = self.local.attachment(request, sent_at).prefetches;
         let mut passes = Vec::new();
         for (at, check) in request.checks().enumerate() {
             passes.push(check.policy.apply(&mut self.states[at].clone(), time, check.hits, request.charging));

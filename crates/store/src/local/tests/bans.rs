@@ -25,14 +25,14 @@ fn an_enforced_ban_is_cached_for_ten_seconds_whatever_the_hits_and_the_sync_mode
         server.local.learn(&of_two, server.at(0), &outcome);
         for hits in [1, 2, 50] {
             let call = banning(600, hits, sync, BanEffect::Enforce);
-            let cached = server.local.decide(&call, server.at(9_999)).expect("cached")[0].1;
+            let cached = server.local.decide(&call, server.at(9_999)).expect("cached").verdicts[0].1;
             assert_eq!((cached.admitted, cached.over), (false, hits));
             assert_eq!(cached.retry_after, Duration::from_millis(600_000 - 9_999));
             assert_eq!(cached.ban, Some(ban.known()), "reported as new once");
             assert!(server.local.decide(&call, server.at(10_000)).is_none());
         }
         assert!(
-            server.local.take_reported(&of_two, server.at(9_999)).iter().all(|hits| *hits == 0),
+            server.local.attachment(&of_two, server.at(9_999)).reported.iter().all(|hits| *hits == 0),
             "banned hits do not count"
         );
     }
@@ -43,22 +43,22 @@ fn hits_denied_from_the_cache_are_reported_once_for_a_counter_with_a_ban() {
     let mut server = Server::new();
     assert!(server.admits(&banning(1, 1, SyncMode::Strict, BanEffect::Watch), 0));
     let more = banning(1, 3, SyncMode::Strict, BanEffect::Watch);
-    assert!(server.local.take_reported(&more, server.at(4)).is_empty(), "nothing is cached");
+    assert!(server.local.attachment(&more, server.at(4)).reported.is_empty(), "nothing is cached");
     assert!(!server.admits(&more, 0));
-    assert_eq!(*server.local.take_reported(&more, server.at(4)), [0], "the store denied them");
+    assert_eq!(*server.local.attachment(&more, server.at(4)).reported, [0], "the store denied them");
     assert!(!server.admits(&more, 1) && !server.admits(&more, 2));
     assert_eq!(server.sent, 2);
-    assert_eq!(*server.local.take_reported(&more, server.at(4)), [6]);
-    assert_eq!(*server.local.take_reported(&more, server.at(4)), [0]);
+    assert_eq!(*server.local.attachment(&more, server.at(4)).reported, [6]);
+    assert_eq!(*server.local.attachment(&more, server.at(4)).reported, [0]);
     let without = one(policy(Algorithm::TokenBucket, 1), 3, SyncMode::Strict);
     assert!(!server.admits(&without, 3));
-    assert_eq!(*server.local.take_reported(&more, server.at(4)), [0], "of a rule without a ban");
+    assert_eq!(*server.local.attachment(&more, server.at(4)).reported, [0], "of a rule without a ban");
     for _ in 0..30_000 {
         server.admits(&more, 4);
     }
-    assert_eq!(*server.local.take_reported(&more, server.at(4)), [u16::MAX], "bounded");
+    assert_eq!(*server.local.attachment(&more, server.at(4)).reported, [u16::MAX], "bounded");
     assert!(!server.admits(&more, 5));
-    assert_eq!(*server.local.take_reported(&more, server.at(5_000)), [0], "long ago");
+    assert_eq!(*server.local.attachment(&more, server.at(5_000)).reported, [0], "long ago");
 }
 
 #[test]
@@ -78,14 +78,17 @@ fn a_refund_or_a_read_does_not_end_a_cached_ban() {
             outcome(ban.map_or(verdict, |ban| verdict.under(ban, hits)), [])
         };
         server.local.learn(&large, server.at(100), &outcome(Hits::charge(1_000), Some(ban)));
-        assert!(!server.local.decide(&call, server.at(100)).expect("cached")[0].1.admitted, "banned");
+        assert!(
+            !server.local.decide(&call, server.at(100)).expect("cached").verdicts[0].1.admitted,
+            "banned"
+        );
         let (other, ban) = match hits {
             Hits::Peek => (banning(60_000, 0, SyncMode::Leased, BanEffect::Enforce), Some(ban)),
             // As the cache itself refunds unused tokens.
             hits => (request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]), None),
         };
         server.local.learn(&other, server.at(100), &outcome(hits, ban));
-        let verdict = server.local.decide(&call, server.at(100)).map(|verdicts| verdicts[0].1);
+        let verdict = server.local.decide(&call, server.at(100)).map(|decision| decision.verdicts[0].1);
         assert!(verdict.is_some_and(|verdict| !verdict.admitted), "{hits:?}: {verdict:?}");
     }
 }

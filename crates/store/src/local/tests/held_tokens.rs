@@ -11,16 +11,17 @@ fn no_tokens_are_spent_under_an_enforced_ban() {
     let learn =
         |verdict, prefetched| server.local.learn(&call, server.at(0), &outcome(verdict, [prefetched]));
     learn(verdict, 48);
-    assert!(server.local.decide(&call, server.at(1)).expect("held")[0].1.admitted);
+    assert!(server.local.decide(&call, server.at(1)).expect("held").verdicts[0].1.admitted);
     let ban = Ban { until: NOW.seconds() + 600, level: NonZeroU8::MIN, is_new: true, is_enforced: true };
     learn(verdict.under(ban, Hits::ONE), 0);
-    assert!(!server.local.decide(&call, server.at(1)).expect("cached")[0].1.admitted);
+    assert!(!server.local.decide(&call, server.at(1)).expect("cached").verdicts[0].1.admitted);
 }
 
 #[tokio::test]
 async fn all_tokens_are_refunded_when_the_process_drains() {
     let background = BackgroundQueue::default();
-    let mut server = Server { local: LocalCache::new(background.clone()), ..Server::new() };
+    let mut server =
+        Server { local: LocalCache::new(background.clone(), OutageCache::default()), ..Server::new() };
     let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
     server.admit_all(&leased, (0..1_000).map(|at| at / 10));
     let held = server.local.held_hits(&leased, server.at(100));

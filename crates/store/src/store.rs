@@ -1,0 +1,188 @@
+//! What a store of counters implements, and the handle by which all others use one.
+//!
+//! A new store is a type with [`CounterStore`], and passes the contract suite (`tests/contract/`). One whose decisions are
+//! calls to a server has a [`LocalCache`](crate::local::LocalCache) for each server, which saves most calls for counters
+//! that are denied or leased.
+
+use std::{fmt, future::Ready, sync::Arc, time::Duration};
+
+use futures_util::future::{BoxFuture, Either, FutureExt as _, join_all};
+use smallvec::SmallVec;
+use tokio::time::Instant;
+use tollgate_core::{
+    RecordId,
+    algorithm::{LastVerdict, Verdict},
+    clock::Timestamp,
+    shedding::{SheddingPolicy, SheddingReading, UtilizationSums},
+};
+
+use crate::{
+    BackgroundQueue, StoreError, after,
+    key::CellKey,
+    loans::{Change, Loans, SharedCounter, Snapshot},
+    local::OutageCache,
+    request::{Cell, Check, TagRequest, Verdicts},
+};
+
+/// The verdicts of a request, or the reason why there are none.
+pub type Decision = Result<Verdicts, StoreError>;
+
+/// Decision of each request, in the order of the requests.
+pub type Decisions = SmallVec<[Decision; 1]>;
+
+/// A decision that is ready, or the call that brings it. The one that is ready costs no allocation.
+pub type PendingDecision<'a> = Either<Ready<Decision>, BoxFuture<'a, Decision>>;
+
+/// A step on the loans of a counter: from the state that a store read to the one that it writes, if any.
+pub type LoanStep<'a> = dyn FnMut(&Snapshot) -> Result<Option<Change>, StoreError> + Send + 'a;
+
+/// A store of counters, as one worker uses it.
+pub trait CounterStore: fmt::Debug + Send + Sync {
+    /// Decides a request in one atomic step, until `deadline`. It is sent at most once, unless nothing was charged.
+    fn decide_by<'a>(&'a self, request: &'a TagRequest, deadline: Option<Instant>) -> PendingDecision<'a>;
+
+    /// Time limits of decisions; `None` for a store whose decisions are ready at once.
+    fn time_limits(&self) -> Option<TimeLimits>;
+
+    /// Reads a counter with its loans, runs a step, and writes what the step returns, all in one atomic step. If the counter
+    /// changed in the meantime, the step runs again, and what it returned before is void.
+    fn with_loans<'a>(
+        &'a self,
+        counter: &'a SharedCounter,
+        time_limit: Duration,
+        step: &'a mut LoanStep<'a>,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Decides a request without a call to a server, if that is possible.
+    fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts>;
+
+    /// Whether [`Self::decide_by`] decides the request at once, without a call.
+    fn decides_at_once(&self, _request: &TagRequest) -> bool {
+        self.time_limits().is_none()
+    }
+
+    /// Replies of the store by which counters are decided while it fails.
+    fn outage_cache(&self) -> Option<&OutageCache> {
+        None
+    }
+
+    /// Adds the utilization that this instance saw in an interval to the sums of all instances under `key`, and returns
+    /// these; `None` if it fails, or if the store is of this instance alone.
+    fn add_utilization<'a>(
+        &'a self,
+        _key: &'a CellKey,
+        _policy: &'a SheddingPolicy,
+        _interval: &'a UtilizationSums,
+        _time_limit: Duration,
+    ) -> BoxFuture<'a, Option<SheddingReading>> {
+        async { None }.boxed()
+    }
+}
+
+/// Time limits of a store's decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeLimits {
+    /// Time for a decision whose caller states none.
+    pub usual: Duration,
+    /// Longest time for a decision.
+    pub longest: Duration,
+}
+
+impl TimeLimits {
+    /// The deadline of a decision that begins now, given the timeout of its caller, if known.
+    pub fn deadline(&self, caller_timeout: Option<Duration>) -> Instant {
+        after(Instant::now(), caller_timeout.unwrap_or(self.usual).min(self.longest))
+    }
+}
+
+/// A handle on a store; clones share it.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub(crate) counters: Arc<dyn CounterStore>,
+    /// Capacity for refunds.
+    pub(crate) background: BackgroundQueue,
+}
+
+impl Store {
+    /// A handle on `counters`, whose refunds have a queue of their own.
+    pub fn new(counters: impl CounterStore + 'static) -> Self {
+        Self::with_background(Arc::new(counters), BackgroundQueue::default())
+    }
+
+    /// A handle on `counters`, whose refunds wait in `background`.
+    pub fn with_background(counters: Arc<dyn CounterStore>, background: BackgroundQueue) -> Self {
+        Self { counters, background }
+    }
+
+    /// Whether every decision is ready at once.
+    pub fn decides_at_once(&self) -> bool {
+        self.counters.time_limits().is_none()
+    }
+
+    /// Deadline of a decision that begins now, given the timeout of its caller, if known. `None` where decisions take
+    /// no time.
+    pub fn deadline(&self, caller_timeout: Option<Duration>) -> Option<Instant> {
+        self.counters.time_limits().map(|limits| limits.deadline(caller_timeout))
+    }
+
+    /// Decides every request until `deadline`, each in one atomic step, all of them in flight together.
+    pub async fn decide(&self, requests: &[TagRequest], deadline: Option<Instant>) -> Decisions {
+        match requests {
+            [request] => SmallVec::from_buf([self.counters.decide_by(request, deadline).await]),
+            requests => {
+                let pending = requests.iter().map(|request| self.counters.decide_by(request, deadline));
+                join_all(pending).await.into()
+            }
+        }
+    }
+
+    /// Decides every request without a call to a server; [`StoreError::Overloaded`] for those of which that is not possible.
+    pub fn decide_from_cache(&self, requests: &[TagRequest]) -> Decisions {
+        let decide = |request| self.counters.decide_from_cache(request).ok_or(StoreError::Overloaded);
+        requests.iter().map(decide).collect()
+    }
+
+    /// Takes the last verdict of a counter that was in use, and the time at which a counter was decided last.
+    pub fn take_last_verdict(&self, cell: &CellKey, record: RecordId) -> Option<(LastVerdict, Timestamp)> {
+        self.counters.outage_cache()?.last_verdicts.take(cell, record)
+    }
+
+    /// The denial of a check that the store did not decide, if its counter has a cached ban.
+    pub fn cached_ban(&self, cell: &Cell, check: &Check) -> Option<Verdict> {
+        self.counters.outage_cache()?.bans.verdict(cell, check, Instant::now())
+    }
+
+    /// Adds utilization to the sums of all instances. See [`CounterStore::add_utilization`].
+    pub async fn add_utilization(
+        &self,
+        key: &CellKey,
+        policy: &SheddingPolicy,
+        interval: &UtilizationSums,
+        time_limit: Duration,
+    ) -> Option<SheddingReading> {
+        self.counters.add_utilization(key, policy, interval, time_limit).await
+    }
+
+    /// Runs a step on the loans of a counter, and stores what it leaves. The step runs again if the counter changes in the
+    /// meantime; what it returned before is void.
+    ///
+    /// # Errors
+    /// [`StoreError::Declined`] for a counter that changes too often, others as for a decision. After
+    /// [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether the step was stored; it may run again
+    /// nevertheless, since the ledger shows it.
+    pub async fn with_loans<T: Send>(
+        &self,
+        counter: &SharedCounter,
+        time_limit: Duration,
+        mut step: impl FnMut(&mut Loans) -> T + Send,
+    ) -> Result<T, StoreError> {
+        let mut last = None;
+        let mut run = |snapshot: &Snapshot| {
+            let (result, change) = counter.run(snapshot, &mut step)?;
+            last = Some(result);
+            Ok(change)
+        };
+        self.counters.with_loans(counter, time_limit, &mut run).await?;
+        last.ok_or(StoreError::MalformedReply)
+    }
+}
