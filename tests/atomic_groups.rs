@@ -10,7 +10,7 @@ use tollgate::{
     config,
     descriptor::Descriptor,
     limiter::{ActiveRules, Deadline, Limiter, Modes, decision::Code},
-    store::{BackgroundQueue, MemoryStore, Store},
+    store::{BackgroundQueue, LastVerdicts, MemoryStore, Store},
 };
 
 use crate::support::prelude::*;
@@ -160,7 +160,8 @@ impl TimedStore {
 
     fn redis(redis: &Redis) -> Self {
         let background = BackgroundQueue::default();
-        let store = RedisStore::open_with(&settings(&redis.url()), background.clone());
+        let store =
+            RedisStore::open_sharing(&settings(&redis.url()), background.clone(), LastVerdicts::default());
         Self::Redis(store.expect("valid settings"), background)
     }
 

@@ -9,7 +9,7 @@ use tollgate::{
     descriptor::Descriptor,
     limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
     rules::OnStoreError,
-    store::{BackgroundQueue, MemoryStore, Store},
+    store::{BackgroundQueue, LastVerdicts, MemoryStore, Store},
 };
 
 use crate::support::prelude::*;
@@ -171,7 +171,9 @@ async fn known_denials_and_leases_swallow_no_charge_beyond_the_limit() {
 #[tokio::test]
 async fn a_charge_beyond_the_limit_that_was_not_sent_in_time_is_sent_later() {
     let (redis, background) = (Redis::start(), BackgroundQueue::default());
-    let store = RedisStore::open_with(&settings(&redis.url()), background.clone()).expect("valid settings");
+    let store =
+        RedisStore::open_sharing(&settings(&redis.url()), background.clone(), LastVerdicts::default());
+    let store = store.expect("valid settings");
     assert!(store.connected().await);
     let rules = Arc::new(rules("300d"));
     let local = MemoryStore::new(1 << 10, Clock::System);

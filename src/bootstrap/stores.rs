@@ -128,7 +128,7 @@ impl Stores {
         };
         let timeout = settings.timeout.max(MIN_BACKGROUND_TIMEOUT);
         let settings = RedisSettings { timeout, ..RedisSettings::clone(settings) };
-        Ok(Arc::new(RedisStore::open_with(&settings, queue.clone())?))
+        Ok(Arc::new(RedisStore::open_sharing(&settings, queue.clone(), LastVerdicts::default())?))
     }
 
     /// Number of instances that share the limits, if they may be several.

@@ -29,6 +29,11 @@ pub use self::{
     store::{CounterStore, Decision, Decisions, LoanStep, PendingDecision, Store, TimeLimits},
 };
 
+/// Aligned to two cache lines, since processors fetch lines in pairs: neighbours do not contend for one.
+#[derive(Debug)]
+#[repr(align(128))]
+struct CachePadded<T>(T);
+
 /// The instant a time after another one; the latter if it cannot be represented.
 pub(crate) fn after(now: Instant, time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now)

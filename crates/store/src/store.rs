@@ -1,4 +1,4 @@
-//! What a store of counters implements, and the handle by which all others use one.
+//! The trait of a store of counters, and the handle by which one is used.
 //!
 //! A new store is a type with [`CounterStore`], and passes the contract suite (`tests/contract/`). One whose decisions are
 //! calls to a server has a [`LocalCache`](crate::local::LocalCache) for each server, which saves most calls for counters
@@ -98,7 +98,8 @@ impl TimeLimits {
 /// A handle on a store; clones share it.
 #[derive(Clone, Debug)]
 pub struct Store {
-    pub(crate) counters: Arc<dyn CounterStore>,
+    /// The store itself.
+    pub counters: Arc<dyn CounterStore>,
     /// Capacity for refunds.
     pub(crate) background: BackgroundQueue,
 }
@@ -150,17 +151,6 @@ impl Store {
     /// The denial of a check that the store did not decide, if its counter has a cached ban.
     pub fn cached_ban(&self, cell: &Cell, check: &Check) -> Option<Verdict> {
         self.counters.outage_cache()?.bans.verdict(cell, check, Instant::now())
-    }
-
-    /// Adds utilization to the sums of all instances. See [`CounterStore::add_utilization`].
-    pub async fn add_utilization(
-        &self,
-        key: &CellKey,
-        policy: &SheddingPolicy,
-        interval: &UtilizationSums,
-        time_limit: Duration,
-    ) -> Option<SheddingReading> {
-        self.counters.add_utilization(key, policy, interval, time_limit).await
     }
 
     /// Runs a step on the loans of a counter, and stores what it leaves. The step runs again if the counter changes in the

@@ -138,7 +138,7 @@ impl SheddingRule {
         }
         let sums = instance.end_interval(policy, gate, is_enforced, clock.now());
         // Sums that may have been added are not added again, so that none counts twice.
-        let shared = store.add_utilization(key, policy, &sums, SHARE_TIMEOUT).await;
+        let shared = store.counters.add_utilization(key, policy, &sums, SHARE_TIMEOUT).await;
         instance.apply(policy, gate, shared, clock.now());
     }
 }

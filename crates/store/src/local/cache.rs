@@ -10,13 +10,28 @@ use tollgate_core::{
 };
 
 use super::{
-    LocalDecision, Source,
     demand::HeatFilter,
     denial::Denial,
     held_tokens::{HeldTokens, Unused},
     two_generation_map::{CounterName, TwoGenerationMap},
 };
 use crate::request::{Cell, Check, Requests, TagRequest, Verdicts, Veto};
+
+/// Verdicts without a call to a server.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalDecision {
+    pub(crate) verdicts: Verdicts,
+    pub(crate) source: Source,
+}
+
+/// Source of a decision without a call to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A cached denial that is still valid.
+    DenialCache,
+    /// Tokens charged ahead.
+    Lease,
+}
 
 /// Cache of counters.
 #[derive(Debug, Default)]

@@ -20,8 +20,8 @@ use tollgate_core::{
 };
 
 use crate::{
+    CachePadded,
     key::CellKey,
-    memory::CachePadded,
     request::{TagRequest, Verdicts},
 };
 

@@ -1,4 +1,4 @@
-//! What a worker keeps of the replies of a server, so that it sends fewer requests: valid denials (`denial`), and tokens
+//! Replies of a server that a worker keeps, so that it sends fewer requests: valid denials (`denial`), and tokens
 //! charged ahead of their use (`held_tokens`).
 //!
 //! Neither admits more than the server would. A denial is valid for the time that the server returned, counted from before
@@ -6,7 +6,7 @@
 //! denial outdated: this worker then invalidates it, and other workers notice soon, since no denial is cached for
 //! longer than half a second.
 //!
-//! What it knows of a failing store is in the [`OutageCache`].
+//! Those by which it decides while a server fails are in the [`OutageCache`].
 //!
 //! A store of any kind whose counters are on a server has a [`LocalCache`] for each server, and calls
 //!
@@ -36,13 +36,14 @@ use tollgate_core::{
     algorithm::{Charging, Prefetch},
 };
 
-use self::{cache::CounterCache, two_generation_map::TwoGenerationMap};
+use self::cache::CounterCache;
+pub(crate) use self::cache::{LocalDecision, Source};
 pub use self::{denial::recheck_bans, last_verdicts::LastVerdicts, outage_cache::OutageCache};
 use crate::{
     BackgroundQueue,
     background_refund::BackgroundSlot,
     metrics::LiveList,
-    request::{Check, Requests, RunOutcome, TagRequest, Verdicts},
+    request::{Check, Requests, RunOutcome, TagRequest},
 };
 
 /// The caches of all workers and servers.
@@ -51,29 +52,13 @@ static CACHES: LiveList<LocalCache> = LiveList::new();
 /// Interval at which tokens that have expired are refunded, a number of them at a time.
 const REFUND_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What is sent with a request.
+/// Parts of a request that the cache adds when it is sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attachment {
     /// Tokens to charge ahead for each check of a request; empty for none.
     pub(crate) prefetches: SmallVec<[Prefetch; 2]>,
     /// For each check of a request, the hits that were denied without a call since the last one; empty for none.
     pub(crate) reported: SmallVec<[u16; 4]>,
-}
-
-/// Verdicts without a call to a server.
-#[derive(Clone, Debug)]
-pub(crate) struct LocalDecision {
-    pub(crate) verdicts: Verdicts,
-    pub(crate) source: Source,
-}
-
-/// Source of a decision without a call to a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// A cached denial that is still valid.
-    DenialCache,
-    /// Tokens charged ahead.
-    Lease,
 }
 
 /// Cache of one worker for the counters of one server. The lock is uncontended.
@@ -135,9 +120,8 @@ impl LocalCache {
     /// The tokens to charge ahead together with a request that is sent now, and the hits to report with it.
     pub(crate) fn attachment(&self, request: &TagRequest, now: Instant) -> Attachment {
         let mut attachment = Attachment::default();
-        let (may_lease, may_report) = request.checks().fold((false, false), |(leases, reports), check| {
-            (leases || check.sync.may_lease(), reports || check.ban.is_some())
-        });
+        let may_lease = request.checks().any(|check| check.sync.may_lease());
+        let may_report = request.checks().any(|check| check.ban.is_some());
         if !may_lease && !may_report {
             return attachment;
         }

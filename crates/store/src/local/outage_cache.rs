@@ -1,4 +1,4 @@
-//! What replies showed of counters that a store does not decide: active bans, and last verdicts.
+//! Replies by which counters are decided while their store fails: active bans, and last verdicts.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tollgate_core::{
     ban::{Ban, BanEffect},
 };
 
-use super::{LastVerdicts, TwoGenerationMap};
+use super::{last_verdicts::LastVerdicts, two_generation_map::TwoGenerationMap};
 use crate::request::{Cell, Check, RunOutcome, TagRequest, Verdicts};
 
 /// Replies by which counters are decided during an outage of their store. Clones share them.
@@ -22,11 +22,6 @@ pub struct OutageCache {
 }
 
 impl OutageCache {
-    /// A cache of a worker, which shares the last verdicts with others.
-    pub fn new(last_verdicts: LastVerdicts) -> Self {
-        Self { last_verdicts, bans: CachedBans::default() }
-    }
-
     /// Records the outcome of a request.
     pub(super) fn learn(&self, request: &TagRequest, outcome: &RunOutcome) {
         let Some(verdicts) = outcome.verdicts.last() else { return };

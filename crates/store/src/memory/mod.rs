@@ -21,7 +21,7 @@ use tollgate_core::{
 
 use self::shard::{CounterKey, EvictionRank, Shard};
 use crate::{
-    StoreError,
+    CachePadded, StoreError,
     key::CellKey,
     loans::SharedCounter,
     request::{Cell, Check, TagRequest, Verdicts},
@@ -45,11 +45,6 @@ struct SharedShards {
     hasher: RandomState,
     shards: [CachePadded<Mutex<Shard>>; SHARDS],
 }
-
-/// Aligned to two cache lines, since processors fetch lines in pairs: neighbours do not contend for one.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(crate) struct CachePadded<T>(pub(crate) T);
 
 /// Whether each check of a request passes.
 type Passes = SmallVec<[bool; 4]>;

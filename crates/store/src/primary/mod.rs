@@ -99,9 +99,8 @@ impl PrimaryCalls {
 
     /// The role of the own region.
     pub fn role(&self) -> PrimaryRole {
-        let role = self.role.load(Ordering::Relaxed);
-        let known = [PrimaryRole::Other, PrimaryRole::Own, PrimaryRole::Pending];
-        known.into_iter().find(|known| *known as u8 == role).unwrap_or_default()
+        let roles = [PrimaryRole::Absent, PrimaryRole::Other, PrimaryRole::Own, PrimaryRole::Pending];
+        roles.get(usize::from(self.role.load(Ordering::Relaxed))).copied().unwrap_or_default()
     }
 
     /// Has the primary region decide a request. Sent at most once.

@@ -13,8 +13,7 @@ use tollgate_core::{
 };
 
 use super::{
-    RedisStore, ScriptClock,
-    batch::Submission,
+    RedisStore,
     connection::text,
     error::{self, SendError},
     servers::info,
@@ -71,15 +70,11 @@ async fn decide_nothing(store: &RedisStore) -> Result<(), String> {
     let _ = timeout(CONNECTION_TIMEOUT, store.connected()).await;
     let requests = probes(store);
     let now = Instant::now();
-    let time_limit = store.shared.options.timeout.max(MIN_TIMEOUT);
-    let deadline = after(now, time_limit);
-    let attempts = requests.iter().map(|request| {
-        let submission = Submission { request, clock: ScriptClock::Server, made_at: now, deadline };
-        async move { store.shared.servers.decide(&submission).await }
-    });
+    let deadline = after(now, store.shared.options.timeout.max(MIN_TIMEOUT));
+    let attempts = requests.iter().map(|request| store.send(request, now, deadline));
     let (mut has_decided, mut failure) = (false, None);
     for (request, outcome) in requests.iter().zip(join_all(attempts).await) {
-        match outcome.map_err(|error| error::into_store_error(error, time_limit)) {
+        match outcome {
             Ok(_) => has_decided = true,
             // The other masters may decide meanwhile.
             Err(error) if is_outage(&error) => {

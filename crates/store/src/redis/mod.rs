@@ -101,15 +101,7 @@ impl RedisStore {
     /// # Errors
     /// [`StoreError::Refused`] for invalid settings: a malformed URL, an unreadable certificate.
     pub fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
-        Self::open_with(settings, BackgroundQueue::default())
-    }
-
-    /// A store at `settings` with a shared queue for its background requests.
-    ///
-    /// # Errors
-    /// See [`RedisStore::open`].
-    pub fn open_with(settings: &RedisSettings, background: BackgroundQueue) -> Result<Self, StoreError> {
-        Self::open_sharing(settings, background, LastVerdicts::default())
+        Self::open_sharing(settings, BackgroundQueue::default(), LastVerdicts::default())
     }
 
     /// A store at `settings` that shares its queue for background requests, and the last verdicts of counters, with the
@@ -122,7 +114,8 @@ impl RedisStore {
         background: BackgroundQueue,
         last_verdicts: LastVerdicts,
     ) -> Result<Self, StoreError> {
-        let options = settings.request_options(background, OutageCache::new(last_verdicts));
+        let options =
+            settings.request_options(background, OutageCache { last_verdicts, ..OutageCache::default() });
         let servers = settings.open(&options)?;
         let shared = Arc::new(SharedStore {
             servers,
@@ -327,16 +320,9 @@ impl Topology {
 
     /// Waits until the servers are connected (true), or no handle is left (false). The future is not a handle.
     fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
-        let (single, cluster) = match self {
-            Self::Single(server) => (Some(server.connection().connected()), None),
-            Self::Cluster(cluster) => (None, Some(cluster.connected())),
-        };
-        async move {
-            match (single, cluster) {
-                (Some(connected), _) => connected.await,
-                (None, Some(connected)) => connected.await,
-                (None, None) => false,
-            }
+        match self {
+            Self::Single(server) => Either::Left(server.connection().connected()),
+            Self::Cluster(cluster) => Either::Right(cluster.connected()),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Settings of a connection to Redis.
 
 use std::{
-    fmt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -26,7 +25,7 @@ use super::{
 use crate::{BackgroundQueue, StoreError, local::OutageCache};
 
 /// Settings of a store in Redis. `Debug` shows no secret.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisSettings {
     /// URL of the servers.
     pub servers: RedisUrl,
@@ -40,17 +39,6 @@ pub struct RedisSettings {
     pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// Whether the servers' own figures are sampled for metrics, by `INFO` and `TIME`.
     pub samples_servers: bool,
-}
-
-impl fmt::Debug for RedisSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisSettings")
-            .field("servers", &self.servers)
-            .field("timeout", &self.timeout)
-            .field("key_prefix", &self.key_prefix)
-            .field("ca_certificate", &self.ca_certificate)
-            .finish_non_exhaustive()
-    }
 }
 
 impl RedisSettings {
@@ -75,7 +63,7 @@ impl RedisSettings {
     pub(super) fn open(&self, options: &RequestOptions) -> Result<Topology, StoreError> {
         let single = |target| Topology::Single(Batcher::open(target, options.clone()));
         Ok(match self.clients()? {
-            Clients::Standalone(client) => single(Target::Server(client)),
+            Clients::Standalone(client) => single(Target::Server(client, &[CommandKeys::NoSlots])),
             Clients::Master(template, sentinels) => {
                 single(Target::Master(Box::new(Master::new(*template, *sentinels))))
             }

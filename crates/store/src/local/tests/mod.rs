@@ -15,7 +15,7 @@ use tollgate_core::{
 
 use super::{two_generation_map::MAX_GENERATION_ENTRIES, *};
 use crate::{
-    request::Cell,
+    request::{Cell, Verdicts},
     test_prelude::{self, *},
 };
 

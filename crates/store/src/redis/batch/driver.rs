@@ -13,14 +13,14 @@ use futures_util::{
 };
 use tokio::{
     task::yield_now,
-    time::{Instant, MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, timeout},
 };
 
 use super::{
     RequestOptions, SharedQueue,
     across_slots::{self, AcrossSlots, Command},
     breaker::{Breaker, BreakerEvent, OpenCause},
-    responses::{Batch, BoxedRequest, InFlight, PendingRequest, Response},
+    responses::{Batch, BoxedRequest, PendingRequest, Response},
 };
 use crate::{
     key::CellKey,
@@ -61,10 +61,12 @@ pub(super) struct Driver {
     /// counters.
     pub(super) generation: u64,
     /// Sent writes, oldest first.
-    pub(super) in_flight: Vec<InFlight>,
+    pub(super) in_flight: Vec<Batch>,
     /// Requests that had no effect because the server lacked the script.
     pub(super) retries: Vec<BoxedRequest>,
     pub(super) across_slots: AcrossSlots,
+    /// Keys of two slots that are to be probed with the batch that was sent last.
+    slots_to_probe: Option<[CellKey; 2]>,
     batches_sent: u64,
 }
 
@@ -89,6 +91,7 @@ impl Driver {
             in_flight,
             retries,
             across_slots,
+            slots_to_probe: None,
             batches_sent: 0,
         }
     }
@@ -100,18 +103,17 @@ impl Driver {
         // be sent to an overloaded server, which would still execute it later.
         let (mut responses, mut probes) = (FuturesUnordered::new(), FuturesUnordered::new());
         let mut slot_probes = FuturesUnordered::new();
-        let response_timeout = self.breaker.max_silence.saturating_mul(STALE_RESPONSE_FACTOR);
         let mut ticks = interval(TICK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut states = connection.states();
         states.mark_changed();
         while !shared.is_closed.load(Ordering::Acquire) {
-            if let Some((batch, keys_to_probe)) = self.next_batch() {
-                if let Some(keys) = keys_to_probe {
-                    let (live, prefix) = (batch.live.clone(), Arc::clone(&self.options.key_prefix));
+            if let Some(response) = self.send_batch(&connection) {
+                responses.push(response);
+                if let Some((live, keys)) = self.live.clone().zip(self.slots_to_probe.take()) {
+                    let prefix = Arc::clone(&self.options.key_prefix);
                     slot_probes.push(across_slots::probe(connection.clone(), live, prefix, keys));
                 }
-                responses.push(batch.send(connection.clone(), response_timeout));
                 continue;
             }
             if probes.is_empty()
@@ -175,16 +177,46 @@ impl Driver {
         is_awaited || self.breaker.is_recovering() || !self.shared.queue.lock().is_empty()
     }
 
-    /// Builds the next batch from the queued requests. Returns the keys with which to probe the server too, if it is due.
-    fn next_batch(&mut self) -> Option<(Batch, Option<[CellKey; 2]>)> {
-        if self.live.is_none()
-            || self.breaker.cause().is_some()
-            || self.batches_in_flight() >= MAX_BATCHES_IN_FLIGHT
-        {
+    /// Sends the next batch of queued requests, if there is one and it need not wait; returns its response.
+    fn send_batch(&mut self, connection: &Connection) -> Option<impl Future<Output = Response> + use<>> {
+        if self.breaker.cause().is_some() || self.batches_in_flight() >= MAX_BATCHES_IN_FLIGHT {
             return None;
         }
+        let mut live = self.live.clone()?;
         let now = Instant::now();
-        let loads_script = !self.retries.is_empty();
+        let loads = if self.retries.is_empty() { &[] } else { self.across_slots.scripts() };
+        let pending = self.take_pending(now);
+        if pending.is_empty() {
+            return None;
+        }
+        self.slots_to_probe = self.across_slots.keys_to_probe(&pending, now);
+        let callers = pending.iter().map(|pending| pending.waiters.len()).sum::<usize>();
+        let requests = pending.len();
+        let commands = self.across_slots.split(pending, now);
+        let mut pipeline = Pipeline::with_capacity(commands.len());
+        for keys in loads {
+            pipeline.add_command(script::load(*keys));
+        }
+        for Command { keys, pending } in &commands {
+            let clock = pending.first().map(|pending| pending.clock).unwrap_or_default();
+            let runs = pending.iter().map(|pending| run(pending));
+            pipeline.add_command(self.options.command(runs, clock, *keys));
+        }
+        metrics::sent(commands.iter().map(|command| command.pending.len()), callers.saturating_sub(requests));
+        self.shared.queue.lock().latency.sent(requests);
+        self.batches_sent = self.batches_sent.wrapping_add(1);
+        let (number, generation, loads) = (self.batches_sent, self.generation, loads.len());
+        self.in_flight.push(Batch { number, generation, sent_at: now, commands, loads });
+        let (connection, max_silence) = (connection.clone(), self.breaker.max_silence);
+        Some(async move {
+            let sent = connection.send_all(&mut live, &pipeline);
+            let response = timeout(max_silence.saturating_mul(STALE_RESPONSE_FACTOR), sent).await;
+            (number, response.unwrap_or(Err(SendError::Timeout)))
+        })
+    }
+
+    /// Takes the requests of the next batch, those to be sent again first.
+    fn take_pending(&mut self, now: Instant) -> Vec<BoxedRequest> {
         let mut pending = mem::take(&mut self.retries);
         pending.retain_mut(|pending| pending.retain_waiting());
         while pending.len() < MAX_BATCH_REQUESTS {
@@ -195,31 +227,7 @@ impl Driver {
             taken.retain_mut(|pending| self.prepare(pending, now));
             pending.append(&mut taken);
         }
-        let live = self.live.clone().filter(|_| !pending.is_empty())?;
-        let keys_to_probe = self.across_slots.keys_to_probe(&pending, now);
-        let callers = pending.iter().map(|pending| pending.waiters.len()).sum::<usize>();
-        let requests = pending.len();
-        let commands = self.across_slots.split(pending, now);
-        let mut pipeline = Pipeline::with_capacity(commands.len());
-        let loads = if loads_script { self.across_slots.scripts() } else { &[] };
-        for keys in loads {
-            pipeline.add_command(script::load(*keys));
-        }
-        for Command { keys, pending } in &commands {
-            let clock = pending.first().map(|pending| pending.clock).unwrap_or_default();
-            pipeline.add_command(self.options.command(
-                pending.iter().map(|pending| run(pending)),
-                clock,
-                *keys,
-            ));
-        }
-        metrics::sent(commands.iter().map(|command| command.pending.len()), callers.saturating_sub(requests));
-        self.shared.queue.lock().latency.sent(requests);
-        self.batches_sent = self.batches_sent.wrapping_add(1);
-        let (number, generation) = (self.batches_sent, self.generation);
-        let loads = loads.len();
-        self.in_flight.push(InFlight { number, generation, sent_at: now, commands, loads });
-        Some((Batch { number, pipeline, live }, keys_to_probe))
+        pending
     }
 
     /// Responds to the callers for whom there are tokens by now. Returns whether others remain; if so, sets the tokens

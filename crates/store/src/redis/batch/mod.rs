@@ -182,7 +182,13 @@ impl Batcher {
         if submission.deadline <= submission.made_at {
             return Err(SendError::QueueTimeout);
         }
-        let response = self.submit(submission)?.await;
+        let shared = &self.handle.shared;
+        let (response, receiver) = oneshot::channel();
+        let was_empty = shared.queue.lock().push(submission, response)?;
+        if was_empty {
+            shared.wakeup.notify_one();
+        }
+        let response = receiver.await;
         store::metrics::DURATION.observe_time(submission.made_at.elapsed());
         // The driver ends after the last handle.
         response.unwrap_or_else(|_| Err(SendError::NotConnected("shutting down".into())))
@@ -191,16 +197,6 @@ impl Batcher {
     /// Decides a request from the cache as of `now`, if that suffices.
     pub(super) fn decide_from_cache(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
         self.handle.local.decide(request, now).map(metrics::decided_locally)
-    }
-
-    fn submit(&self, submission: Submission<'_>) -> Result<oneshot::Receiver<DecisionResult>, SendError> {
-        let shared = &self.handle.shared;
-        let (response, receiver) = oneshot::channel();
-        let was_empty = shared.queue.lock().push(submission, response)?;
-        if was_empty {
-            shared.wakeup.notify_one();
-        }
-        Ok(receiver)
     }
 
     /// Whether the server accepts requests at the moment.

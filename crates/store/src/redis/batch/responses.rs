@@ -1,13 +1,8 @@
 //! Writes, and the distribution of their responses: each caller gets the verdict of its repetition, or an error.
 
-use std::time::Duration;
-
-use ::redis::{Pipeline, RedisError, Value};
+use ::redis::{RedisError, Value};
 use smallvec::SmallVec;
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout},
-};
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     DecisionResult,
@@ -20,7 +15,7 @@ use crate::{
     local::Attachment,
     redis::{
         ScriptClock,
-        connection::{Connection, LiveConnection},
+        connection::Connection,
         error::{self, SendError},
         metrics,
         script::{self, CommandKeys},
@@ -36,30 +31,8 @@ const MAX_ATTEMPTS: u32 = 3;
 /// Number of a write, and the response to it.
 pub(super) type Response = (u64, Result<Vec<Value>, SendError>);
 
-/// A write to be sent.
+/// Requests sent in one write, which await their responses.
 pub(super) struct Batch {
-    pub(super) number: u64,
-    pub(super) pipeline: Pipeline,
-    pub(super) live: LiveConnection,
-}
-
-impl Batch {
-    /// Sends the write on a connection of the server, and awaits the response.
-    pub(super) fn send(
-        self,
-        connection: Connection,
-        response_timeout: Duration,
-    ) -> impl Future<Output = Response> {
-        let Self { number, pipeline, mut live } = self;
-        async move {
-            let response = timeout(response_timeout, connection.send_all(&mut live, &pipeline)).await;
-            (number, response.unwrap_or(Err(SendError::Timeout)))
-        }
-    }
-}
-
-/// Requests sent in one write.
-pub(super) struct InFlight {
     pub(super) number: u64,
     /// Generation of the connection.
     pub(super) generation: u64,
@@ -69,7 +42,7 @@ pub(super) struct InFlight {
     pub(super) loads: usize,
 }
 
-impl InFlight {
+impl Batch {
     fn requests(&self) -> usize {
         self.commands.iter().map(|command| command.pending.len()).sum()
     }
@@ -92,7 +65,7 @@ impl Driver {
         self.recovered(batch.generation);
         self.shared.queue.lock().latency.complete(batch.requests(), batch.sent_at, Instant::now());
         let mut responses = responses.into_iter();
-        let InFlight { generation, sent_at, commands, loads, .. } = batch;
+        let Batch { generation, sent_at, commands, loads, .. } = batch;
         // The reason why a script could not be loaded.
         let reason = responses.by_ref().take(loads).fold(None, |reason, reply| match reply {
             Value::ServerError(error) => Some(RedisError::from(error)),
@@ -124,7 +97,7 @@ impl Driver {
     }
 
     /// Records that there is no response to a batch, and fails it.
-    fn batch_failed(&mut self, batch: InFlight, error: &SendError) {
+    fn batch_failed(&mut self, batch: Batch, error: &SendError) {
         if error.needs_reconnect() {
             self.disconnected(batch.generation);
         }
@@ -137,7 +110,7 @@ impl Driver {
     }
 
     /// Fails a batch whose outcome is unknown.
-    pub(super) fn fail_batch(&self, batch: InFlight, error: &SendError) {
+    pub(super) fn fail_batch(&self, batch: Batch, error: &SendError) {
         self.shared.queue.lock().latency.remove(batch.requests());
         for mut pending in batch.commands.into_iter().flat_map(|command| command.pending) {
             self.fail(&mut pending, error);

@@ -4,6 +4,7 @@ use super::slots::{Range, SLOTS};
 use crate::redis::{
     batch::{Batcher, RequestOptions},
     connect::{ConnectTemplate, Target},
+    script::CommandKeys,
     url::Address,
 };
 
@@ -163,7 +164,8 @@ impl Node {
         match &self.server {
             Some(server) => Some(server.clone()),
             None => {
-                let target = Target::ClusterNode(Box::new(template.client(&self.address).ok()?));
+                let scripts = &[CommandKeys::OneSlot, CommandKeys::AnySlotOfNode];
+                let target = Target::Server(Box::new(template.client(&self.address).ok()?), scripts);
                 Some(self.server.insert(Batcher::open(target, options.clone())).clone())
             }
         }

@@ -7,7 +7,9 @@ use std::{
 use tollgate_metrics::Metric as _;
 
 use super::*;
-use crate::redis::{batch::tests::read_command, connect::Target, connection, servers::info::ReplicaLag};
+use crate::redis::{
+    batch::tests::read_command, connect::Target, connection, script::CommandKeys, servers::info::ReplicaLag,
+};
 
 #[test]
 fn the_utilization_is_the_cpu_time_between_two_samples() {
@@ -159,7 +161,7 @@ async fn a_server_is_sampled_by_its_connection_and_its_clock_is_compared() {
     });
     let client = ::redis::Client::open(format!("redis://{address}")).expect("a URL");
     let server = Server::new(&address.to_string());
-    let target = Target::Server(Box::new(client));
+    let target = Target::Server(Box::new(client), &[CommandKeys::NoSlots]);
     let connection = Connection::open(target, Arc::clone(&server), connection::failure_lines());
     let sampling = tokio::spawn(run(Arc::clone(&server), move || Some(connection.clone())));
     // The first one is taken within a second, unless a round trip takes too long.
