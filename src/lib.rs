@@ -31,38 +31,24 @@
 #![cfg_attr(test, allow(clippy::float_arithmetic))]
 
 // The crates below, under the names that tests, benchmarks and documentation use.
+pub use tollgate_cli as cli;
 pub use tollgate_control as control;
 pub use tollgate_core::{
     PathStep, RecordId, SyncMode, algorithm, ban, calendar, clock, descriptor, duration, lease, quota,
     region, shedding,
 };
+pub use tollgate_fleet as fleet;
 pub use tollgate_limiter::{self as limiter, decision, talkers};
 pub use tollgate_metrics as metrics;
+pub use tollgate_proto as proto;
 pub use tollgate_rules::{self as rules, config};
 pub use tollgate_runtime::{bounded_file, panics, redact};
+pub use tollgate_serve as serve;
 pub use tollgate_store as store;
 
-// In the order of imports, lowest first.
-mod flag_values;
-mod http_client;
-pub mod proto;
-pub mod readiness;
-pub mod tracing;
-pub mod service;
-pub mod legacy_stats;
-pub mod statsd;
-pub mod fleet;
-pub mod rollouts;
 pub mod settings;
-pub mod regions;
-pub mod net;
-mod xds;
-pub mod grpc;
-pub mod http;
 pub mod bootstrap;
-pub mod cli;
+pub mod documentation;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-#[cfg(test)]
-mod tests;

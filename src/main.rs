@@ -9,10 +9,10 @@ use std::{
 use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
-    bootstrap,
-    cli::{self, admin_client, check, docs},
-    settings::{self, Command, Settings},
+    bootstrap, documentation,
+    settings::{self, Command, Settings, command},
 };
+use tollgate_cli::{self as cli, admin_client, check};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -25,11 +25,11 @@ fn main() -> ExitCode {
             exit_code(&check::explain(&flags, &mut io::stdout(), &mut io::stderr()))
         }
         Ok(Command::Schema) => exit_code(&check::schema(&mut io::stdout())),
-        Ok(Command::Completions(shell)) => exit_code(&cli::completions(shell, &mut io::stdout())),
+        Ok(Command::Completions(shell)) => exit_code(&cli::completions(command(), shell, &mut io::stdout())),
         Ok(Command::Man(directory)) => {
-            exit_code(&cli::man(directory.as_deref(), &mut io::stdout(), &mut io::stderr()))
+            exit_code(&cli::man(command(), directory.as_deref(), &mut io::stdout(), &mut io::stderr()))
         }
-        Ok(Command::Docs(page)) => exit_code(&docs::run(page, &mut io::stdout())),
+        Ok(Command::Docs(page)) => exit_code(&documentation::run(page, &mut io::stdout())),
         Ok(Command::AdminClient(settings)) => {
             exit_code(&admin_client::run(&settings, &mut io::stdout(), &mut io::stderr()))
         }
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 
 /// Runs the server. Exits with 0 after a graceful shutdown, else with [`bootstrap::RunError::exit_code`].
 fn serve(settings: Settings) -> ExitCode {
-    if let Err(error) = tollgate::tracing::install(settings.process.log) {
+    if let Err(error) = tollgate_telemetry::log::install(settings.process.log) {
         // Logging is not available yet.
         let _ = writeln!(io::stderr(), "cannot install the logger: {error}");
         return ExitCode::FAILURE;

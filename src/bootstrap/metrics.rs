@@ -10,15 +10,16 @@ use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeMetrics};
 use tollgate_control as control;
 use tollgate_core::clock::Clock;
+use tollgate_envoyproxy::stats as envoyproxy_stats;
+use tollgate_fleet::{self as fleet, history, rollouts};
 use tollgate_limiter as limiter;
 use tollgate_limiter::talkers;
 use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, MetricKind, series};
+use tollgate_regions as regions;
+use tollgate_serve::{grpc, net, service};
 use tollgate_store as store;
-
-use crate::{
-    fleet::{self, history},
-    grpc, http, legacy_stats, net, regions, rollouts, service, tracing, xds,
-};
+use tollgate_telemetry::traces;
+use tollgate_xds as xds;
 
 /// Metrics of each module.
 const OWN_METRICS: [&[&dyn Metric]; 15] = [
@@ -29,13 +30,13 @@ const OWN_METRICS: [&[&dyn Metric]; 15] = [
     control::metrics::METRICS,
     xds::metrics::METRICS,
     net::metrics::METRICS,
-    http::ADMIN_METRICS,
+    tollgate_admin::METRICS,
     grpc::http2::METRICS,
     talkers::METRICS,
     fleet::metrics::METRICS,
     rollouts::METRICS,
     regions::metrics::METRICS,
-    tracing::metrics::METRICS,
+    traces::metrics::METRICS,
     METRICS,
 ];
 
@@ -94,13 +95,13 @@ static STARTED: OnceLock<u32> = OnceLock::new();
 /// The exporter of all metrics under these names.
 pub(super) fn exporter(has_reference_names: bool) -> Exporter {
     STARTED.get_or_init(|| Clock::System.now().seconds());
-    let legacy = if has_reference_names { legacy_stats::METRICS } else { &[] };
+    let legacy = if has_reference_names { envoyproxy_stats::METRICS } else { &[] };
     Exporter::new(OWN_METRICS.into_iter().chain([legacy]).flatten().copied())
 }
 
 /// Declarations of all metrics of the program, by name.
 pub fn catalogue() -> Vec<Declared> {
-    let all = OWN_METRICS.into_iter().chain([legacy_stats::METRICS]).flatten();
+    let all = OWN_METRICS.into_iter().chain([envoyproxy_stats::METRICS]).flatten();
     let mut declared: Vec<_> = all.flat_map(|metric| metric.declared()).copied().collect();
     declared.sort_by_key(|declared| declared.name);
     declared

@@ -10,7 +10,6 @@
 //! crosses threads.
 
 mod activation;
-mod listener;
 mod metrics;
 mod ports;
 mod reports;

@@ -9,16 +9,20 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tollgate_admin::{AdminParts, ApiParts, Tokens};
 use tollgate_metrics::Exporter;
-
-use super::{listener::Listener, running::Instance, start::StartError, stores::AdminStore};
-use crate::{
-    grpc::service::UnaryService,
-    http::{self, AdminParts, ApiParts, ConnectionLimits, DescriptorError, HttpPort, PublicParts, Tokens},
-    net::tls::Tls,
-    regions::Regions,
-    settings::{Port, Settings, TlsSettings},
+use tollgate_regions::Regions;
+use tollgate_serve::{
+    grpc::{listener::Listener, service::UnaryService},
+    http::{self, ConnectionLimits, DescriptorError, HttpPort, PublicParts},
+    net::{
+        Port,
+        tls::{Tls, TlsSettings},
+    },
 };
+
+use super::{running::Instance, start::StartError, stores::AdminStore};
+use crate::settings::Settings;
 
 /// Open ports that are not served yet: connections wait in the backlog.
 #[derive(Debug)]
@@ -199,7 +203,7 @@ impl Routes<'_> {
             store: facts,
             regions,
         };
-        http::admin_router(AdminParts {
+        tollgate_admin::router(AdminParts {
             api,
             exporter: exporter.cloned(),
             tokens,

@@ -8,12 +8,10 @@ use tollgate_control::{Control, Reconciler, Rules, RulesSource};
 use tollgate_limiter::ActiveRules;
 use tollgate_rules::config::{self, Fingerprint, Reload, Watcher};
 use tollgate_runtime::panics::CancelOnPanic;
+use tollgate_xds as xds;
 
 use super::{activation::Activator, start::StartError};
-use crate::{
-    settings::{RulesSettings, Settings},
-    xds,
-};
+use crate::settings::{RulesSettings, Settings};
 
 /// Time that startup waits for the first version, or for the confirmation that no version exists yet.
 const FIRST_VERSION_TIMEOUT: Duration = Duration::from_secs(2);

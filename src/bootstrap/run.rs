@@ -8,20 +8,19 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::{self, MissedTickBehavior},
 };
+use tollgate_fleet::history;
 use tollgate_limiter::talkers;
 use tollgate_rules::config::Reload;
 use tollgate_runtime::panics;
+use tollgate_serve::net::Port;
+use tollgate_telemetry::statsd::StatsdExporter;
 
 use super::{
     metrics::{self, BusyTime},
     running::{ComponentFailure, Running},
     start::{StartError, start},
 };
-use crate::{
-    fleet::history,
-    settings::{Port, Settings, StoreSettings},
-    statsd::StatsdExporter,
-};
+use crate::settings::{Settings, StoreSettings};
 
 /// Interval of the metrics' maintenance, which closes an interval of the history.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(history::INTERVAL_S);
@@ -71,7 +70,11 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     let exporter = metrics::exporter(settings.process.reference_metrics);
     let _busy_time = BusyTime::of(&"main", &Handle::current());
     let statsd = settings.statsd.server.clone();
-    let statsd = statsd.map(|server| StatsdExporter::start(server, settings.statsd.clone())).transpose()?;
+    let statsd = statsd
+        .map(|server| {
+            StatsdExporter::start(server, settings.statsd.clone(), &tollgate_envoyproxy::stats::DELTAS)
+        })
+        .transpose()?;
     let store = settings.store.clone();
     let workers = settings.process.workers;
     let mut running = select! {

@@ -13,17 +13,14 @@ use tokio_util::{
     task::AbortOnDropHandle,
 };
 use tollgate_control::{Control, RulesCopier, RulesStatus};
+use tollgate_fleet::{FleetView, rollouts::RolloutView};
 use tollgate_limiter::ActiveRules;
+use tollgate_regions::{Lending, PeerSettings, Peers, PeersError, Regions};
+use tollgate_serve::{grpc::GrpcListen, net::Port, readiness::Readiness};
+use tollgate_telemetry::traces::TraceExporter;
 
 use super::{ports::ServedPorts, rule_sources::RuleSources, workers::WorkerLost};
-use crate::{
-    fleet::FleetView,
-    readiness::Readiness,
-    regions::{Lending, Peers, PeersError, Regions},
-    rollouts::RolloutView,
-    settings::{GrpcListen, PeerSettings, Port, ProcessSettings},
-    tracing::TraceExporter,
-};
+use crate::settings::ProcessSettings;
 
 /// Minimum time for the HTTP port to finish requests in flight, and for an idle thread to end.
 const MIN_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);

@@ -3,12 +3,25 @@
 use std::{io, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tollgate_admin::TokenError;
 use tollgate_control::JournalError;
+use tollgate_fleet::{
+    self as fleet, FleetView,
+    rollouts::{self, RolloutView},
+};
 use tollgate_limiter::{ActiveRules, Observations, OwnShares};
 use tollgate_metrics::Exporter;
+use tollgate_regions::{self as regions, Lending, PeersError, Regions};
 use tollgate_rules::{TableSize, config::LoadError};
 use tollgate_runtime::panics::{self, CancelOnPanic};
+use tollgate_serve::{
+    grpc::{dispatch::ReflectionError, service::UnaryService},
+    http::DescriptorError,
+    net::{Port, tls::TlsError},
+    readiness::Readiness,
+};
 use tollgate_store::{BackgroundQueue, StoreError, loans::ShareWatch, primary::PrimaryCalls};
+use tollgate_telemetry::traces::TraceExporter;
 
 use super::{
     activation::Activator,
@@ -19,17 +32,7 @@ use super::{
     stores::{AdminStore, ServiceFactory, Stores, report_memory},
     workers::{WorkerConfig, WorkerLost, start_workers},
 };
-use crate::{
-    fleet::{self, FleetView},
-    grpc::{dispatch::ReflectionError, service::UnaryService},
-    http::{DescriptorError, TokenError},
-    net::tls::TlsError,
-    readiness::Readiness,
-    regions::{self, Lending, PeersError, Regions},
-    rollouts::{self, RolloutView},
-    settings::{Port, Settings},
-    tracing::TraceExporter,
-};
+use crate::settings::Settings;
 
 /// Reason that a server did not start.
 #[derive(Debug, thiserror::Error)]

@@ -11,28 +11,28 @@ use std::{
 };
 
 use tokio::time;
+use tollgate_admin::StoreInfo;
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{
     ActiveRules, CounterInspector, Fallback, Limiter, Modes, Observations, OwnShares, Replicas,
 };
 use tollgate_runtime::bounded_file;
+use tollgate_serve::{
+    grpc::service::RateLimitAdapter,
+    net::tls,
+    readiness::Readiness,
+    service::{ResponseOptions, Service},
+};
 use tollgate_store::{
     BackgroundQueue, CounterStore, LastVerdicts, MemoryStore, RedisStore, Store, StoreError,
     metrics as store_metrics,
     primary::{PrimaryCalls, PrimaryRouter},
     redis::{RedisSettings, first_decision},
 };
+use tollgate_telemetry::traces::Tracer;
 
 use super::metrics;
-use crate::{
-    grpc::service::RateLimitAdapter,
-    http::StoreInfo,
-    net::tls,
-    readiness::Readiness,
-    service::{ResponseOptions, Service},
-    settings::Settings,
-    tracing::Tracer,
-};
+use crate::settings::Settings;
 
 /// Minimum store timeout of the admin API and of loans, which delay no rate-limit calls.
 const MIN_BACKGROUND_TIMEOUT: Duration = Duration::from_millis(500);

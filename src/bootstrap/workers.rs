@@ -13,25 +13,23 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_limiter::ActiveRules;
 use tollgate_runtime::panics::{self, CatchUnwind};
-use tollgate_store::{BackgroundQueue, StoreError};
-use tonic::service::Routes;
-
-use super::{
-    listener::{Accepted, Balancer, ConnectionPermit},
-    metrics::BusyTime,
-    start::StartError,
-};
-use crate::{
+use tollgate_serve::{
     grpc::{
+        GrpcSettings,
         connection::Connections,
         dispatch::{Dispatch, side_services},
+        listener::{Accepted, Balancer, ConnectionPermit},
         request_body::MessageLimits,
         service::UnaryService,
     },
     net::tls::Tls,
     readiness::Readiness,
-    settings::{GrpcSettings, ProcessSettings, Settings},
 };
+use tollgate_store::{BackgroundQueue, StoreError};
+use tonic::service::Routes;
+
+use super::{metrics::BusyTime, start::StartError};
+use crate::settings::{ProcessSettings, Settings};
 
 /// Settings and handles of every worker.
 #[derive(Clone)]
@@ -178,7 +176,7 @@ where
     T: UnaryService,
     O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
-    let mut balancer = Balancer::new();
+    let mut balancer = Balancer::default();
     let mut starting = Vec::new();
     for worker in 0..config.process.workers.get() {
         let (open, rules, background) = (open.clone(), Arc::clone(rules), config.background.clone());

@@ -3,9 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-pub use crate::{
+pub use tollgate_rules::config::fuzzing::configuration;
+pub use tollgate_serve::{
     grpc::fuzzing::{framing, received_frames},
     http::fuzzing::request,
 };
-pub use tollgate_rules::config::fuzzing::configuration;
 pub use tollgate_store::fuzz::{keys, replies};

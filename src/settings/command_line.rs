@@ -3,19 +3,18 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
-    ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+    ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
-
-use super::{
-    Settings, SettingsError,
-    admin_client::{AdminClientSettings, AdminCommand, ConnectionSettings},
-    environment::{self, Environment, EnvironmentFlags},
-    error::Problem,
-    rules::ReadingFlags,
+use tollgate_cli::flags::{AdminClientSettings, AdminCommand, CheckFlags, ConnectionSettings, ExplainFlags};
+use tollgate_flags::{
+    Problem,
+    environment::{Environment, EnvironmentFlags, multi_line, only_flags, trimmed},
+    switch,
 };
-use crate::flag_values::{DescriptorArgument, descriptor};
+
+use super::{Settings, SettingsError, environment};
 
 /// Flags of `tollgate serve` that `-h` shows; `--help` shows all.
 const BASIC: [&str; 16] = [
@@ -110,38 +109,6 @@ enum Verb {
     },
 }
 
-/// Arguments of `tollgate check`.
-#[derive(Args, Debug)]
-pub struct CheckFlags {
-    /// Directory of the rules, or a single file.
-    #[arg(value_name = "DIR|FILE")]
-    pub directory: PathBuf,
-    /// Options for reading the files.
-    #[command(flatten)]
-    pub reading: ReadingFlags,
-    /// Region table, for warnings of limits of `scope: global`.
-    #[arg(long, value_name = "FILE")]
-    pub regions: Option<PathBuf>,
-}
-
-/// Arguments of `tollgate explain`.
-#[derive(Args, Debug)]
-pub struct ExplainFlags {
-    /// Directory of the rules, or a single file.
-    #[arg(long, value_name = "DIR|FILE", default_value = "config/default")]
-    pub config: PathBuf,
-    /// Options for reading the files.
-    #[command(flatten)]
-    pub reading: ReadingFlags,
-    /// Domain of the request.
-    #[arg(long, value_name = "NAME")]
-    pub domain: String,
-    /// Descriptors of the request, each with its entries separated by commas. A comma without a following `KEY=` is part of
-    /// the value before it, and a value in double quotes is escaped as in JSON: `'forwarded="for=a, for=b"'`.
-    #[arg(value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
-    pub descriptors: Vec<DescriptorArgument>,
-}
-
 /// Generated page of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DocsPage {
@@ -164,7 +131,7 @@ pub fn parse(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Command, SettingsError> {
     let command = command();
-    let words: Vec<OsString> = words.into_iter().map(environment::trimmed).collect();
+    let words: Vec<OsString> = words.into_iter().map(trimmed).collect();
     let verb = words.get(1).and_then(|word| command.find_subcommand(word)).map(clap::Command::get_name);
     let verb = verb.filter(|verb| *verb != SERVE).map(ToOwned::to_owned);
     parse_words(&command, words, environment).map_err(|error| error.of_command(verb))
@@ -188,7 +155,7 @@ fn parse_words(
         })?,
     };
     let stated = stated.subcommand().map_or(&stated, |(_, matches)| matches);
-    let multi_line = environment::multi_line(&words);
+    let multi_line = multi_line(&words);
     if !multi_line.is_empty() {
         return Err(multi_line.into());
     }
@@ -200,7 +167,9 @@ fn parse_words(
     let found = match verb.map(clap::Command::get_name) {
         // These print files for other programs.
         Some(DOCS | SCHEMA | COMPLETIONS | MAN) => EnvironmentFlags::default(),
-        Some(_) | None => Environment::new(environment).flags_of(verb.unwrap_or(command), command, is_given),
+        Some(_) | None => {
+            environment::flags_of(&Environment::new(environment), verb.unwrap_or(command), command, is_given)
+        }
     };
     if !found.problems.is_empty() {
         return Err(found.problems.into());
@@ -266,7 +235,7 @@ fn lacking(command: &clap::Command, words: &[OsString], error: &clap::Error) -> 
     let verb =
         matches.subcommand().and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches)));
     let (verb, matches) = verb.unwrap_or((command, &matches));
-    let alone = environment::only_flags(verb.clone());
+    let alone = only_flags(verb.clone());
     let lacks = |flag: &str, value: &std::ffi::OsStr, required: &str| {
         let mut word = OsString::from(format!("--{flag}="));
         word.push(value);
@@ -306,7 +275,7 @@ const MAN: &str = "man";
 /// The command line, with the variables of each flag in its help.
 pub fn command() -> clap::Command {
     let verb = |verb: clap::Command| {
-        let verb = verb.mut_args(boolean);
+        let verb = verb.mut_args(switch);
         match verb.get_name() {
             SERVE => verb.mut_args(brief),
             name if AdminCommand::has_subcommand(name) => {
@@ -317,18 +286,8 @@ pub fn command() -> clap::Command {
             _ => verb,
         }
     };
-    let command = Cli::command().mut_args(boolean).mut_args(brief).mut_subcommands(verb);
+    let command = Cli::command().mut_args(switch).mut_args(brief).mut_subcommands(verb);
     environment::shown_in_help(command)
-}
-
-/// A flag whose value may be left out if it is a boolean.
-fn boolean(arg: clap::Arg) -> clap::Arg {
-    match arg.get_value_names() {
-        Some([name]) if name == "BOOL" => {
-            arg.num_args(0..=1).require_equals(true).default_missing_value("true")
-        }
-        _ => arg,
-    }
 }
 
 /// A flag that `-h` shows only if it is a basic one.
@@ -341,7 +300,7 @@ fn brief(arg: clap::Arg) -> clap::Arg {
 pub fn serving(environment: &Environment) -> EnvironmentFlags {
     let command = command();
     let verb = command.find_subcommand("serve").unwrap_or(&command);
-    environment.flags_of(verb, &command, |_| false)
+    environment::flags_of(environment, verb, &command, |_| false)
 }
 
 /// Whether a flag of `tollgate serve`, given with its dashes, accumulates its values.

@@ -1,171 +1,75 @@
-//! The environment as a source of flags.
+//! Flags that the environment sets.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ffi::OsString,
+use clap::{Arg, ArgAction, Command};
+use tollgate_cli::flags as admin_client;
+use tollgate_envoyproxy::variables::{self, Inputs};
+use tollgate_flags::{
+    Problem,
+    environment::{Environment, EnvironmentFlags, PREFIX, is_link_to_port},
 };
 
-use clap::{Arg, ArgAction, Command, error::ErrorKind};
-use tollgate_rules::config::nearest;
+pub(super) use tollgate_rules::config::nearest;
 
-use super::{
-    admin_client,
-    error::Problem,
-    reference::{self, Inputs},
-};
-use crate::flag_values::boolean;
-
-const PREFIX: &str = "TOLLGATE_";
-
-/// Variables of a process, without blanks around their values. An empty variable counts as unset.
-#[derive(Debug)]
-pub struct Environment {
-    variables: BTreeMap<String, OsString>,
-    /// Names of empty variables.
-    empty: BTreeSet<String>,
-}
-
-/// Value of a flag that a variable sets.
-#[derive(Debug)]
-pub(super) struct Setting {
-    /// Flag, without its dashes.
-    pub(super) flag: &'static str,
-    /// Names of the variables, for messages.
-    pub(super) variable: String,
-    /// Value of the flag.
-    pub(super) value: String,
-}
-
-/// Flags, notices and problems of a command that come from the environment.
-#[derive(Debug, Default)]
-pub struct EnvironmentFlags {
-    /// Words of a command line, in ascending precedence.
-    pub words: Vec<OsString>,
-    /// Flags of these words, each with the variables that set it.
-    pub origins: Vec<(String, String)>,
-    /// Warnings about variables without effect.
-    pub notices: Vec<String>,
-    /// Invalid variables.
-    pub problems: Vec<Problem>,
-}
-
-impl Environment {
-    /// The variables of a process.
-    pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        let named = variables.into_iter();
-        let named = named.filter_map(|(name, value)| Some((name.into_string().ok()?, trimmed(value))));
-        // Kubernetes creates such variables for a Service named `statsd`, `grpc` or `debug`; they are not ports of the
-        // reference.
-        let named = named.filter(|(name, value)| {
-            name.starts_with(PREFIX) || !is_link_to_port(name, value.to_str().unwrap_or_default())
-        });
-        let (empty, variables): (BTreeMap<_, _>, _) = named.partition(|(_, value)| value.is_empty());
-        Self { variables, empty: empty.into_keys().collect() }
+/// Collects the flags of `verb`, a subcommand of `root`, which has every flag with a variable. Variables of the
+/// reference are ignored for flags that are `given` as words or by the `TOLLGATE_` variable: some, such as HOST, have
+/// other meanings in other programs.
+pub(super) fn flags_of(
+    environment: &Environment,
+    verb: &Command,
+    root: &Command,
+    given: impl Fn(&str) -> bool,
+) -> EnvironmentFlags {
+    let mut found = EnvironmentFlags::default();
+    let is_given = |flag: &str| {
+        !has_flag(verb, flag) || given(flag) || environment.variables.contains_key(&variable(flag))
+    };
+    if has_flag(verb, "grpc-address") {
+        found.problems.extend(unknown_variables(environment, root));
+        found.problems.extend(unsafely_empty(environment));
+        variables::review(Inputs::new(environment, &is_given), &mut found);
     }
-
-    /// Reports empty variables that would make a port more secure: most likely their source is missing.
-    fn unsafely_empty(&self) -> impl Iterator<Item = Problem> {
-        let ours = self.empty.iter().filter(|name| name.starts_with(PREFIX));
-        let guards = ours.filter(|name| name.contains("_TLS") || name.ends_with("_ADMIN_TOKEN_FILE"));
-        guards.map(|name| {
-            Problem::new(name, "is set but empty, which would disable this protection; unset it to confirm")
-        })
-    }
-
-    /// The value of a variable, unless it is unset, empty or not UTF-8.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.variables.get(name)?.to_str()
-    }
-
-    /// The problem of a variable that is not a boolean.
-    pub(super) fn invalid_boolean(&self, name: &str) -> Option<Problem> {
-        boolean(self.get(name)?).err().map(|reason| self.invalid(name, &reason))
-    }
-
-    /// The problem of a variable with an invalid text.
-    pub(super) fn invalid(&self, name: &str, reason: &str) -> Problem {
-        Problem::of_text(name, self.get(name).unwrap_or_default(), reason)
-    }
-
-    /// Collects the flags of `verb`, a subcommand of `root`, which has every flag with a variable. Variables of the
-    /// reference are ignored for flags that are `given` as words or by the `TOLLGATE_` variable: some, such as HOST, have
-    /// other meanings in other programs.
-    pub(super) fn flags_of(
-        &self,
-        verb: &Command,
-        root: &Command,
-        given: impl Fn(&str) -> bool,
-    ) -> EnvironmentFlags {
-        let mut found = EnvironmentFlags::default();
-        let is_given =
-            |flag: &str| !has_flag(verb, flag) || given(flag) || self.variables.contains_key(&variable(flag));
-        if has_flag(verb, "grpc-address") {
-            found.problems.extend(self.unknown(root));
-            found.problems.extend(self.unsafely_empty());
-            reference::review(Inputs::new(self, &is_given), &mut found);
-        }
-        for setting in reference::settings(Inputs::new(self, &is_given), &mut found.problems) {
-            if has_flag(verb, setting.flag) {
-                found.add(verb, setting.flag, &setting.variable, setting.value.into());
-            }
-        }
-        for flag in flags(verb).filter(|flag| has_flag(root, flag) || admin_client::FLAGS.contains(flag)) {
-            let name = variable(flag);
-            // The last occurrence does not override the others of a flag that accumulates.
-            if given(flag) && collects(verb, flag) {
-                continue;
-            }
-            if let Some(value) = self.variables.get(&name) {
-                found.add(verb, flag, &name, value.clone());
-            }
-        }
-        found
-    }
-
-    /// Reports unknown variables with the prefix of tollgate: most likely misspelled.
-    fn unknown(&self, root: &Command) -> impl Iterator<Item = Problem> {
-        let known: Vec<String> = flags(root).chain(admin_client::FLAGS).map(variable).collect();
-        let ours = self.variables.iter().filter(|(name, _)| name.starts_with(PREFIX));
-        ours.filter_map(move |(name, value)| {
-            let is_known = known.contains(name) || is_service_link(name, value.to_str().unwrap_or_default());
-            (!is_known).then(|| Problem::new(name, unknown(name.trim_start_matches(PREFIX), &known)))
-        })
-    }
-}
-
-impl EnvironmentFlags {
-    /// Adds a flag if its value is valid.
-    fn add(&mut self, verb: &Command, flag: &str, variable: &str, value: OsString) {
-        let mut word = OsString::from(format!("--{flag}="));
-        word.push(value);
-        let alone = only_flags(verb.clone());
-        let invalid = alone.try_get_matches_from([OsString::from("tollgate"), word.clone()]).err();
-        // Another word may have the flag that this one requires.
-        let invalid = invalid.filter(|error| error.kind() != ErrorKind::MissingRequiredArgument);
-        let invalid = invalid.map(|error| {
-            let problem = Problem::of_value(Some(variable), &error);
-            problem.unwrap_or_else(|| Problem::new(variable, "invalid value"))
-        });
-        let multi_line = multi_line(std::slice::from_ref(&word)).pop().map(|problem| problem.of(variable));
-        match multi_line.or(invalid) {
-            None => {
-                self.words.push(word);
-                self.origins.push((flag.to_owned(), variable.to_owned()));
-            }
-            // OpenTelemetry variables are often set cluster-wide, and must not fail startup.
-            Some(problem) if variable.split(" with ").any(|name| name.starts_with("OTEL_")) => {
-                self.notices.push(format!("ignored: {problem}"));
-            }
-            Some(problem) => self.problems.push(problem),
+    for setting in variables::settings(Inputs::new(environment, &is_given), &mut found.problems) {
+        if has_flag(verb, setting.flag) {
+            found.add(verb, setting.flag, &setting.variable, setting.value.into());
         }
     }
+    for flag in flags(verb).filter(|flag| has_flag(root, flag) || admin_client::FLAGS.contains(flag)) {
+        let name = variable(flag);
+        // The last occurrence does not override the others of a flag that accumulates.
+        if given(flag) && collects(verb, flag) {
+            continue;
+        }
+        if let Some(value) = environment.variables.get(&name) {
+            found.add(verb, flag, &name, value.clone());
+        }
+    }
+    found
+}
+
+/// Reports empty variables that would make a port more secure: most likely their source is missing.
+fn unsafely_empty(environment: &Environment) -> impl Iterator<Item = Problem> {
+    let ours = environment.empty.iter().filter(|name| name.starts_with(PREFIX));
+    let guards = ours.filter(|name| name.contains("_TLS") || name.ends_with("_ADMIN_TOKEN_FILE"));
+    guards.map(|name| {
+        Problem::new(name, "is set but empty, which would disable this protection; unset it to confirm")
+    })
+}
+
+/// Reports unknown variables with the prefix of tollgate: most likely misspelled.
+fn unknown_variables(environment: &Environment, root: &Command) -> impl Iterator<Item = Problem> {
+    let known: Vec<String> = flags(root).chain(admin_client::FLAGS).map(variable).collect();
+    let ours = environment.variables.iter().filter(|(name, _)| name.starts_with(PREFIX));
+    ours.filter_map(move |(name, value)| {
+        let is_known = known.contains(name) || is_service_link(name, value.to_str().unwrap_or_default());
+        (!is_known).then(|| Problem::new(name, unknown(name.trim_start_matches(PREFIX), &known)))
+    })
 }
 
 /// Reason of an unknown variable, with the one that was likely meant. `name` has no prefix.
 fn unknown(name: &str, known: &[String]) -> String {
     let known: Vec<&str> = known.iter().map(|known| known.trim_start_matches(PREFIX)).collect();
     let own = meant(name, &known);
-    let of_reference = reference::catalogue::all().map(|variable| variable.name).find(|known| *known == name);
+    let of_reference = variables::all().map(|variable| variable.name).find(|known| *known == name);
     let meant = own.map(|own| format!("{PREFIX}{own}")).or(of_reference.map(ToOwned::to_owned));
     match meant {
         Some(meant) => format!("unknown setting; did you mean `{meant}`?"),
@@ -188,35 +92,6 @@ fn meant<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let is_part = |whole: &&str| name.strip_prefix(whole).is_some_and(|part| part.starts_with(['_', '-']));
     let known = known.iter().copied();
     nearest(name, known.clone()).or_else(|| known.filter(is_part).max_by_key(|whole| whole.len()))
-}
-
-/// A word of a command line, or a value, without blanks around it, or around the value of a flag.
-pub(super) fn trimmed(word: OsString) -> OsString {
-    let Some(text) = word.to_str().map(str::trim) else { return word };
-    match text.split_once('=') {
-        Some((flag, value)) if flag.starts_with("--") => format!("{flag}={}", value.trim_start()).into(),
-        _ => text.into(),
-    }
-}
-
-/// Problems of words with control characters, which would break lines of the log, but for texts that may have lines.
-pub(super) fn multi_line(words: &[OsString]) -> Vec<Problem> {
-    const MAY_HAVE_LINES: [&str; 3] = ["--statsd-rewrite", "--comment", "--reason"];
-    let texts = words.iter().map(|word| word.to_str().unwrap_or_default());
-    let before = std::iter::once("").chain(texts.clone());
-    let named = texts.zip(before).map(|(word, before)| match word.split_once('=') {
-        Some((flag, _)) if flag.starts_with("--") => (flag, word),
-        _ if before.starts_with("--") && !before.contains('=') => (before, word),
-        _ => ("command line", word),
-    });
-    let broken =
-        named.filter(|(flag, word)| word.contains(char::is_control) && !MAY_HAVE_LINES.contains(flag));
-    broken.map(|(flag, word)| Problem::of_text(flag, word, "")).collect()
-}
-
-/// `verb` without required arguments, so that one flag can be parsed alone.
-pub(super) fn only_flags(verb: Command) -> Command {
-    verb.mut_args(|arg| arg.required(false)).subcommand_required(false).arg_required_else_help(false)
 }
 
 fn flags(command: &Command) -> impl Iterator<Item = &str> {
@@ -248,12 +123,6 @@ fn is_service_link(name: &str, value: &str) -> bool {
         || name.split("_PORT_").skip(1).any(is_port)
 }
 
-/// Whether a variable is the link to the first port of a Service.
-fn is_link_to_port(name: &str, value: &str) -> bool {
-    let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
-    name.ends_with("_PORT") && is_url
-}
-
 /// Whether `text` begins like `8081_TCP`.
 fn is_port(text: &str) -> bool {
     let mut parts = text.split('_');
@@ -274,13 +143,15 @@ pub(super) fn shown_in_help(command: Command) -> Command {
 fn shown(arg: Arg) -> Arg {
     let Some(flag) = arg.get_long() else { return arg };
     let variables: Vec<String> =
-        std::iter::once(variable(flag)).chain(reference::variables(flag).map(ToOwned::to_owned)).collect();
+        std::iter::once(variable(flag)).chain(variables::variables(flag).map(ToOwned::to_owned)).collect();
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     arg.help(format!("{help}\n[env: {}]", variables.join(", ")))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
 
     #[test]

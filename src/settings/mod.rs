@@ -8,12 +8,9 @@
 //! A flag overrides its `TOLLGATE_*` variable, which overrides the variable of envoyproxy/ratelimit, which overrides the
 //! default. [`Settings`] is the flags of `tollgate serve`, parsed; the sections of a part of the program are declared there.
 
-mod admin_client;
 mod command_line;
 mod environment;
 mod error;
-mod ports;
-mod reference;
 mod rules;
 mod store;
 #[cfg(test)]
@@ -22,35 +19,25 @@ mod tests;
 use std::{num::NonZeroUsize, thread, time::Duration};
 
 use clap::{ArgAction::Set, Args};
+use tollgate_admin::AdminSettings;
+use tollgate_flags::{count, duration, positive_duration, ratio};
+use tollgate_fleet::WebhookSettings;
 use tollgate_limiter::Modes;
+use tollgate_regions::{PeerSettings, RegionSettings};
+use tollgate_serve::{grpc::GrpcSettings, http::HttpSettings, service::ResponseOptions};
+use tollgate_telemetry::{log::LogSettings, statsd::StatsdSettings, traces::TraceSettings};
 
 pub use self::{
-    admin_client::{
-        AdminClientSettings, AdminCommand, BaseVersion, ConnectionSettings, CounterCommand, CounterSelector,
-        DiffSource, EventsQuery, LimitArgument, ListCommand, OverrideCommand, RegionsCommand, RuleQuery,
-        RuleSelector, RulesCommand, SwitchCommand, TopQuery, VersionSelector,
-    },
-    command_line::{CheckFlags, Command, DocsPage, ExplainFlags, collects, command, parse, served, serving},
-    environment::{Environment, EnvironmentFlags, variable},
-    error::{Problem, SettingsError},
-    ports::{
-        AdminSettings, ClientSettings, GrpcListen, GrpcSettings, HttpSettings, MetricsSettings, PeerSettings,
-        Port, RegionSettings, TlsFile, TlsSettings,
-    },
-    reference::{
-        catalogue::all as reference_variables,
-        variable::{Mapping, ValueType, Variable},
-    },
-    rules::{BackoffSettings, ReadingFlags, RulesSettings, XdsSettings},
+    command_line::{Command, DocsPage, collects, command, parse, served, serving},
+    environment::variable,
+    error::SettingsError,
+    rules::RulesSettings,
     store::{StoreErrorSettings, StoreSettings},
 };
-pub use crate::flag_values::{DescriptorArgument, KeyPair, boolean};
-use crate::{
-    flag_values::{count, duration, positive_duration, ratio},
-    fleet::WebhookSettings,
-    service::ResponseOptions,
-    statsd::StatsdSettings,
-    tracing::{LogSettings, TraceSettings},
+pub use tollgate_envoyproxy::variables::{Mapping, ValueType, Variable, all as reference_variables};
+pub use tollgate_flags::{
+    Problem, boolean,
+    environment::{Environment, EnvironmentFlags},
 };
 
 /// Settings of `tollgate serve`, by section. `Debug` shows no secret.

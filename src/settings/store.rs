@@ -3,10 +3,9 @@
 use std::{fmt, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{ArgAction::Set, Args};
+use tollgate_flags::{KeyPair, boolean, count, key_pair, positive_duration};
 use tollgate_rules::OnStoreError;
 use tollgate_store::redis::{RedisSettings, RedisUrl};
-
-use crate::flag_values::{KeyPair, boolean, count, key_pair, positive_duration};
 
 /// Store of the counters.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]

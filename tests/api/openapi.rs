@@ -7,7 +7,7 @@ const TOKEN: &str = "operators-token-0123456789";
 
 /// The number of operations that the document describes, without its own, which Schemathesis leaves out.
 fn operations() -> usize {
-    let text = fs::read_to_string(project("src/http/admin/api/openapi.json")).expect("the document");
+    let text = fs::read_to_string(project("crates/admin/src/api/openapi.json")).expect("the document");
     let document: Value = serde_json::from_str(&text).expect("JSON");
     let paths = document["paths"].as_object().expect("paths");
     let methods = |(_, item): (&String, &Value)| {

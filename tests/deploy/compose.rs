@@ -96,7 +96,7 @@ fn tollgate_accepts_its_settings_and_listens_where_others_connect() {
     let grace: u64 = grace.parse().expect("a number");
     assert!(grace > (settings.process.drain_delay + settings.process.drain_timeout).as_secs() + 2);
 
-    let settings::GrpcListen::Tcp(grpc) = settings.grpc.listen else { panic!("a port") };
+    let tollgate::serve::grpc::GrpcListen::Tcp(grpc) = settings.grpc.listen else { panic!("a port") };
     let envoy = fs::read_to_string(project("deploy/compose/envoy.yaml")).expect("readable");
     assert!(envoy.contains(&format!("{{address: tollgate, port_value: {}}}", grpc.port())));
     let prometheus = yaml("deploy/compose/prometheus.yaml");

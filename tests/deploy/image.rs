@@ -25,7 +25,7 @@ fn the_image_matches_the_manifests_and_the_program() {
     else {
         panic!("it serves");
     };
-    let settings::GrpcListen::Tcp(grpc) = defaults.grpc.listen else { panic!("a port") };
+    let tollgate::serve::grpc::GrpcListen::Tcp(grpc) = defaults.grpc.listen else { panic!("a port") };
     let ports = format!("{} {}", grpc.port(), defaults.http.address.port());
     assert_eq!(instruction(&dockerfile, "EXPOSE"), ports);
 

@@ -27,7 +27,7 @@ impl Container {
         write(directory.path(), "ca.crt", &authority.pem());
         write(directory.path(), "tls.crt", &own.certificate);
         write(directory.path(), "tls.key", &own.key);
-        let mapping = project("src/settings/reference/envoy_gateway_mapping.yaml");
+        let mapping = project("crates/envoyproxy/src/variables/envoy_gateway_mapping.yaml");
         fs::copy(mapping, directory.path().join("conf.yaml")).expect("copied");
         let program = directory.path().join("ratelimit");
         symlink(command().get_program(), &program).expect("a link");

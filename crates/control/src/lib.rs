@@ -34,6 +34,7 @@ mod model;
 mod operations;
 mod pairs;
 mod ramp;
+mod reading;
 mod reconcile;
 mod redis;
 mod rule_overrides;
@@ -61,6 +62,7 @@ pub use self::{
     operations::log_events,
     pairs::{pairs_text, parse_pairs},
     ramp::{EnforcedKeys, Ramp, RampError, RampEvidence, RampPlan, RampState},
+    reading::ReadingFlags,
     reconcile::{ActiveDomains, Reconciler, Rules},
     rule_overrides::{JournalError, OverrideEntry, OverrideError, OverridePage},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},

@@ -2,63 +2,25 @@
 
 use std::fmt;
 
+use tollgate_flags::PairText;
+
 use super::{ListPair, Pair};
 
-/// Parses the pairs of a descriptor. A value in double quotes is a JSON string, which is exact. A comma without a following
-/// `key=` is part of the value before it, so that lists of addresses need no quotes. Blanks around keys and values are
-/// dropped.
+/// Parses the pairs of a descriptor, in the syntax of [`tollgate_flags::pairs`]: a value in quotes is exact, another one is a
+/// pattern.
 ///
 /// # Errors
 /// The first part that is not a pair.
 pub fn parse_pairs(text: &str) -> Result<Vec<ListPair>, String> {
-    let (mut pairs, mut rest) = (Vec::new(), text);
-    loop {
-        let (pair, behind) = first_pair(rest)?;
-        pairs.push(pair);
-        match behind.strip_prefix(',') {
-            Some(more) => rest = more,
-            None => return Ok(pairs),
-        }
-    }
+    let listed = |PairText { key, value, is_quoted }| {
+        if is_quoted { ListPair::exact(&key, value) } else { ListPair::pattern(&key, &value) }
+    };
+    Ok(tollgate_flags::pairs(text)?.into_iter().map(listed).collect())
 }
 
 /// The text of pairs, as [`parse_pairs`] reads it.
 pub fn pairs_text(pairs: &[impl ToString]) -> String {
     pairs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-}
-
-/// Parses the first pair, and returns what follows it: nothing, or a comma and more.
-fn first_pair(text: &str) -> Result<(ListPair, &str), String> {
-    let pair = text.split_once('=').map(|(key, value)| (key.trim(), value.trim_start()));
-    let Some((key, value)) = pair.filter(|(key, _)| !key.is_empty() && !key.contains(',')) else {
-        let entry = text.split(',').next().unwrap_or_default();
-        return Err(format!("`{entry}` is not an entry; expected KEY=VALUE"));
-    };
-    if !value.starts_with('"') {
-        let (value, behind) = value.split_at(value_len(value));
-        return Ok((ListPair::pattern(key, value.trim_end()), behind));
-    }
-    let mut texts = serde_json::Deserializer::from_str(value).into_iter::<String>();
-    let exact = texts.next().and_then(Result::ok);
-    let behind = value.get(texts.byte_offset()..).unwrap_or_default().trim_start();
-    match exact {
-        Some(exact) if behind.is_empty() || behind.starts_with(',') => {
-            Ok((ListPair::exact(key, exact), behind))
-        }
-        _ => Err(format!("`{value}` does not begin with a JSON string; expected e.g. `\"abc\"`")),
-    }
-}
-
-/// Length of a value without quotes: up to a comma before another pair, or before nothing, which is an error.
-fn value_len(text: &str) -> usize {
-    let is_end = |behind: &str| {
-        let part = behind.split(',').next().unwrap_or_default();
-        let key = part.split_once('=').map(|(key, _)| key.trim());
-        key.map_or(part.trim().is_empty(), |key| !key.contains([' ', '\t', '<', '>', '"', '\'', '/']))
-    };
-    let mut commas = text.match_indices(',').map(|(at, _)| at);
-    let ends = |at: &usize| text.get(*at..).and_then(|rest| rest.strip_prefix(',')).is_some_and(is_end);
-    commas.find(ends).unwrap_or(text.len())
 }
 
 /// `key=value`, with a value in quotes where [`parse_pairs`] needs them.

@@ -1,49 +1,370 @@
-//! One limit over several regions: shares, loans between them, and the protocol of the loans, without input or output.
+//! Regions that enforce limits of `scope: global` or `scope: primary` together.
 //!
-//! Each region decides with its own counter and its own share of the limit. What one region does not use, it lends to
-//! another for a few seconds. No region waits for another to decide, none is the leader, and the shares and loans of all
-//! regions never exceed the limit, whatever messages are lost, repeated, reordered or late.
+//! - [`Regions`]: the region table, which is read again when it changes.
+//! - [`state`]: the active weights, and changes of them; [`announcements`]: what other regions state of theirs.
+//! - [`tables`]: the region's tables in its control store.
+//! - [`loans`]: parts of the shares that regions lend to each other.
+//! - [`primary`]: decisions of one region for all of them.
+//! - [`peers`]: exchange of messages with the other regions.
 //!
-//! - [`table`]: names of regions. The division of a limit by weight, and changes of the weights, are in
-//!   `tollgate_core::region`; the simulator runs them with the protocol.
-//! - [`terms`]: what the protocol needs of a limit: units, lengths of loans, how long a hit counts after its loan.
-//! - [`ledger`]: the record of one counter in one region: what it lent and what it borrowed.
-//! - [`message`]: a loan request, and the reply to it.
-//! - [`protocol`]: the transitions of a ledger. Each is one atomic step in the store of its region.
-//! - [`policy`]: when to request a loan, for how much, and what a lender keeps. The limit holds with any policy.
-//!
-//! # Sources
-//!
-//! Shares with local limits are the escrow method (O'Neil, "The escrow transactional method", 1986). The change of shares
-//! is the demarcation protocol (Barbará and Garcia-Molina, 1992): the lowering side goes first. Transfers between replicas
-//! are those of the bounded counter (Balegas et al., "Extending eventually consistent cloud databases for enforcing
-//! numeric invariants", 2015). Transfers of that counter last for ever and need a log; these loans end by themselves, so
-//! that a lost region returns all that it borrowed, and no record outlives its use.
-//!
-//! # Why nothing is over
-//!
-//! For each pair of regions and each moment, the borrower's amount is at most the lender's booking:
-//!
-//! - A loan grows by a booking of the lender, before it replies. The borrower takes a reply only to its outstanding
-//!   request.
-//! - A loan shrinks at the borrower before the lender learns of it, and amounts of a loan only fall.
-//! - A loan ends for the borrower first: it counts from before the request was sent, the lender from after its receipt,
-//!   and the lender adds the time for which a hit still counts. Windows have the same labels on both sides.
-//!
-//! The shares add up to the limit, so the effective limits of all regions add up to at most that.
+//! Each region's counters enforce its share of every global limit, so that no region depends on another one.
 
-// Amounts have 32 bits and are added up in 64. Times are microseconds or seconds of a clock, below 2^53, and so are the
-// numbers of a record; what a peer sends is bounded by its skew, or saturates.
+// Counts, sizes and times far from their ends; those of users and of the wire are checked where they are read.
 #![allow(clippy::arithmetic_side_effects)]
-#![cfg_attr(test, allow(clippy::print_stdout, clippy::float_arithmetic))]
+#![cfg_attr(test, allow(clippy::float_arithmetic))]
 
-mod fault;
-pub mod ledger;
-pub mod message;
-pub mod policy;
-pub mod protocol;
-pub mod table;
-pub mod terms;
+mod announcements;
+mod loans;
+pub mod metrics;
+mod peers;
+mod primary;
+mod settings;
+mod state;
+pub mod tables;
+#[cfg(test)]
+mod fixtures;
+
+use std::{collections::HashMap, convert::Infallible, mem, path::Path, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::watch,
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
+use tollgate_core::{RecordId, clock::Clock};
+use tollgate_limiter::OwnShares;
+use tollgate_rules::{RegionTable, Rule, Rules, Scope, TableSize, config::read_regions};
+use tollgate_runtime::{bounded_file, redact};
+use tollgate_store::primary::{PrimaryCalls, PrimaryRole};
+
+use self::state::{State, lacks_own};
+
+pub use self::{
+    metrics::RegionCounts,
+    peers::{Lending, Peers, PeersError},
+    settings::{PeerSettings, RegionSettings},
+    state::{RegionView, RegionsView},
+};
+
+/// Interval between two polls of the file. Its content is compared: a mounted file changes by a symlink in a parent
+/// directory, which a watch on the file does not report.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum length of the file in bytes.
+const MAX_FILE_BYTES: u64 = 64 << 10;
+
+/// The regions, as of now. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Regions {
+    file: Arc<Path>,
+    shares: OwnShares,
+    state: Arc<Mutex<State>>,
+    /// Generation of the active table.
+    generation: Arc<watch::Sender<u64>>,
+}
+
+impl Regions {
+    /// Reads the table for the first time. Own shares are kept in `shares`.
+    ///
+    /// # Errors
+    /// Every problem of the table.
+    pub fn load(settings: &RegionSettings, shares: OwnShares) -> Result<Self, String> {
+        let RegionSettings { name, table: file, peers } = settings;
+        let table = read(file).and_then(|bytes| parse(file, &bytes))?;
+        let lacks_own = || format!("{}: {}", file_name(file), lacks_own(name));
+        let state = State::new(name, table, peers.is_some()).ok_or_else(lacks_own)?;
+        let generation = Arc::new(watch::Sender::new(state.table.generation()));
+        let state = Arc::new(Mutex::new(state));
+        let regions = Self { file: file.as_path().into(), shares, state, generation };
+        regions.publish(&regions.state.lock());
+        Ok(regions)
+    }
+
+    /// Size of the table, for the validation of rules.
+    pub fn table_size(&self) -> TableSize {
+        size(&self.state.lock().table)
+    }
+
+    /// The region that writes the rules, unless it is this one or each region has its own.
+    pub fn writing(&self) -> Option<String> {
+        let state = self.state.lock();
+        state.table.writing().filter(|region| **region != *state.own).map(str::to_owned)
+    }
+
+    /// Passes the role of the own region in limits with `scope: primary` on to `calls`, now and after each change.
+    #[must_use]
+    pub fn with_primary_calls(self, calls: PrimaryCalls) -> Self {
+        let mut state = self.state.lock();
+        state.primacy.calls = Some(calls);
+        self.publish(&state);
+        drop(state);
+        self
+    }
+
+    /// The primary region, if it is another one.
+    fn other_primary(&self) -> Option<String> {
+        let state = self.state.lock();
+        state.table.primary().filter(|region| **region != *state.own).map(str::to_owned)
+    }
+
+    /// Role of the own region in limits with `scope: primary`.
+    fn role(&self) -> PrimaryRole {
+        let state = self.state.lock();
+        state.primacy.role(&state.own, &state.table)
+    }
+
+    /// Whether this region writes the rules of all.
+    fn is_writing(&self) -> bool {
+        let state = self.state.lock();
+        state.table.writing() == Some(&*state.own)
+    }
+
+    /// Generation of the active table.
+    fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
+    /// Changes of the active table.
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// The regions as operators see them.
+    pub fn view(&self) -> RegionsView {
+        self.state.lock().view()
+    }
+
+    /// Reads the file again when it changes; completes only after a panic.
+    pub async fn follow(self) -> Option<Infallible> {
+        let mut poll = Poll { regions: self, seen: None, changed: None };
+        let mut ticks = interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let read_again = move || {
+                poll.poll();
+                poll
+            };
+            poll = spawn_blocking(read_again).await.ok()?;
+        }
+    }
+
+    /// Activates a changed file, or records its problem.
+    fn reload(&self, content: Result<Vec<u8>, String>) {
+        let table = content.and_then(|bytes| parse(&self.file, &bytes));
+        let mut state = self.state.lock();
+        let proposed = match table {
+            Ok(table) if table == state.table => Ok(()),
+            Ok(table) => {
+                let generation = table.generation();
+                let proposed = state.propose(table);
+                proposed
+                    .inspect(|()| tracing::info!(generation, "region table activated"))
+                    .map_err(|problem| format!("{}: {problem}", file_name(&self.file)))
+            }
+            Err(error) => Err(error),
+        };
+        state.file_error = proposed.err();
+        if let Some(error) = &state.file_error {
+            metrics::RELOAD_FAILURES.add(1);
+            tracing::error!(%error, "invalid region table; keeping the active one");
+        }
+        self.publish(&state);
+    }
+
+    /// Takes over the record of the region's tables, `""` for none, and returns the one that has to replace it. `is_running` is
+    /// whether other instances of the region have the table.
+    fn take_over(&self, record: &str, is_running: bool) -> Option<String> {
+        let mut state = self.state.lock();
+        let was_settled = state.demarcation.is_settled();
+        let taken = state.demarcation.take_over(record, is_running);
+        state.demarcation.finish(Clock::System.now());
+        let (generation, unfinished) = (state.table.generation(), state.demarcation.unfinished());
+        if !was_settled && unfinished > 0 {
+            tracing::info!(generation, unfinished, "region table waits for other regions");
+        }
+        self.publish(&state);
+        drop(state);
+        taken
+            .inspect_err(|error| {
+                if !was_settled {
+                    tracing::error!(%error, "cannot read region tables; joining other regions");
+                }
+            })
+            .unwrap_or_default()
+    }
+
+    /// Takes over the record of the primary region, `""` for none, and returns the one that has to replace it.
+    fn take_over_primary(&self, record: &str) -> Option<String> {
+        let mut state = self.state.lock();
+        let State { own, table, primacy, .. } = &mut *state;
+        let new = primacy.take_over(own, table, record);
+        self.publish(&state);
+        new
+    }
+
+    /// Lets the own region decide at once if it is the primary one: without a store that outlives the process there is no
+    /// record, and its counters begin unused.
+    fn has_no_records(&self) {
+        let mut state = self.state.lock();
+        state.primacy.is_pending = false;
+        self.publish(&state);
+    }
+
+    /// Whether the record of the region's tables, or its absence, was taken over.
+    fn is_settled(&self) -> bool {
+        self.state.lock().demarcation.is_settled()
+    }
+
+    fn publish(&self, state: &State) {
+        metrics::table(state.table.generation(), state.demarcation.unfinished());
+        self.shares.set(state.shares());
+        state.primacy.publish(&state.own, &state.table);
+        let generation = state.table.generation();
+        self.generation.send_if_modified(|known| mem::replace(known, generation) != generation);
+    }
+}
+
+/// Polls of the file.
+struct Poll {
+    regions: Regions,
+    /// Content that was last handled.
+    seen: Option<Result<Vec<u8>, String>>,
+    /// Change at the previous poll. Handled only if the content is the same at the next: a part of a file may be a valid
+    /// table too.
+    changed: Option<Result<Vec<u8>, String>>,
+}
+
+impl Poll {
+    fn poll(&mut self) {
+        let content = read(&self.regions.file);
+        if self.seen.as_ref() == Some(&content) {
+            self.changed = None;
+        } else if self.changed.as_ref() == Some(&content) {
+            self.regions.reload(content.clone());
+            (self.seen, self.changed) = (Some(content), None);
+        } else {
+            self.changed = Some(content);
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let read = bounded_file::read_up_to(file, MAX_FILE_BYTES);
+    read.map_err(|error| format!("{}: {error}", redact::path(file)))
+}
+
+fn parse(file: &Path, bytes: &[u8]) -> Result<RegionTable, String> {
+    read_regions(&file_name(file), bytes).map_err(|report| report.to_string())
+}
+
+/// Name of the file in problems.
+fn file_name(file: &Path) -> String {
+    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Size of the table at `file`, for validation without a server.
+///
+/// # Errors
+/// Every problem of the table.
+pub fn size_of(file: &Path) -> Result<TableSize, String> {
+    read(file).and_then(|bytes| parse(file, &bytes)).map(|table| size(&table))
+}
+
+fn size(table: &RegionTable) -> TableSize {
+    let sharing = u32::try_from(table.sharing()).unwrap_or(u32::MAX);
+    TableSize::Regions { sharing, has_primary: table.primary().is_some() }
+}
+
+/// Rules with their domains, by the path of their counters.
+type RuleIndex = HashMap<[u8; RecordId::LENGTH], Vec<(Box<str>, Arc<Rule>)>>;
+
+/// Rules of one version, and their index.
+type IndexedRules = (Arc<Rules>, Arc<RuleIndex>);
+
+/// Rules of one scope, which are indexed once for each version. Clones share them.
+#[derive(Clone, Debug)]
+struct ScopedRules {
+    scope: Scope,
+    latest: Arc<Mutex<Option<IndexedRules>>>,
+}
+
+impl ScopedRules {
+    fn new(scope: Scope) -> Self {
+        Self { scope, latest: Arc::default() }
+    }
+
+    /// The rules of a version.
+    fn index(&self, rules: &Arc<Rules>) -> Arc<RuleIndex> {
+        let mut latest = self.latest.lock();
+        if let Some((known, index)) = &*latest
+            && Arc::ptr_eq(known, rules)
+        {
+            return Arc::clone(index);
+        }
+        let mut index = RuleIndex::new();
+        for domain in rules.domains() {
+            for rule in domain.root.rules().filter(|rule| rule.scope == self.scope) {
+                let path = rule.record_id().path();
+                index.entry(path).or_default().push((domain.name.clone(), Arc::clone(rule)));
+            }
+        }
+        let index = Arc::new(index);
+        *latest = Some((Arc::clone(rules), Arc::clone(&index)));
+        index
+    }
+}
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use tollgate_fixtures::{region_table, temporary_file};
+
+    fn table(generation: u32, weight: u32) -> String {
+        region_table(generation, "", &[("us", weight), ("eu", 1)])
+    }
+
+    #[test]
+    fn a_change_is_activated_once_it_is_complete_and_a_mistake_leaves_the_active_table() {
+        let (_directory, file) = temporary_file("regions.yaml");
+        fs::write(&file, table(1, 1)).expect("written");
+        let settings = RegionSettings { name: "us".to_owned(), table: file.clone(), peers: None };
+        let regions = Regions::load(&settings, OwnShares::default()).expect("valid");
+        let mut poll = Poll { regions: regions.clone(), seen: None, changed: None };
+        let mut after = |content: &str| {
+            fs::write(&file, content).expect("written");
+            poll.poll();
+            let incomplete = regions.view();
+            poll.poll();
+            (incomplete.generation, regions.view().generation, regions.view().file_error)
+        };
+        assert_eq!(after(&table(1, 1)), (1, 1, None));
+        assert_eq!(after(&table(2, 3)), (1, 2, None));
+        let (_, generation, error) = after(&table(3, 0));
+        assert_eq!(generation, 2);
+        let error = error.expect("refused");
+        assert!(error.contains("regions.yaml:3: regions.us.weight: is 0"), "{error}");
+        let (_, generation, error) = after(&table(2, 4));
+        assert!(generation == 2 && error.expect("refused").contains("not above the active 2"));
+        assert_eq!(after(&table(2, 3)), (2, 2, None), "the active table again");
+        let former = table(4, 1).len();
+        assert_eq!(after(&format!("{:former$}", table(4, 1))), (2, 4, None));
+    }
+
+    #[test]
+    fn a_server_does_not_start_with_an_invalid_table_or_one_without_its_region() {
+        let (_directory, file) = temporary_file("regions.yaml");
+        let load = |name: &str| {
+            let settings = RegionSettings { name: name.to_owned(), table: file.clone(), peers: None };
+            Regions::load(&settings, OwnShares::default()).map(|_| ()).expect_err("refused")
+        };
+        assert!(load("us").contains("regions.yaml: "), "{}", load("us"));
+        fs::write(&file, table(1, 1)).expect("written");
+        assert!(load("ap").contains("regions.yaml: regions: has no region `ap`"), "{}", load("ap"));
+        fs::write(&file, "regions: 7").expect("written");
+        assert!(load("us").contains("generation: is missing"), "{}", load("us"));
+    }
+}

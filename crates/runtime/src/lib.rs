@@ -2,6 +2,7 @@
 //!
 //! - [`backoff`]: pauses between attempts, with jitter.
 //! - [`bounded_file`]: reading of files with bounds.
+//! - [`http_client`]: the HTTP client of commands, webhooks and exporters.
 //! - [`log_budget`]: a bound on log lines that other servers cause.
 //! - [`outage`]: one log line when an outage begins, and one when it ends.
 //! - [`panics`]: containment of panics, and the alarm for those that escape.
@@ -15,6 +16,7 @@ pub mod backoff;
 pub mod bounded_file;
 #[doc(hidden)]
 pub mod byte_reader;
+pub mod http_client;
 pub mod log_budget;
 pub mod outage;
 pub mod panics;

@@ -18,13 +18,11 @@ use tollgate_rules::{
     config::{self, Fingerprint, LoadError, Loaded, Overlay, OverlaySlot},
 };
 use tollgate_runtime::log_budget::LogBudget;
+use tollgate_serve::readiness::{Phase, Readiness};
 use tollgate_store::local::recheck_bans;
+use tollgate_xds::Rejected;
 
-use crate::{
-    readiness::{Phase, Readiness},
-    settings::RulesSettings,
-    xds::Rejected,
-};
+use crate::settings::RulesSettings;
 
 /// Interval of the polls for requests that still use the previous rules.
 const RELEASE_POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -1,7 +1,8 @@
 //! Activation of rules and overlays from a directory.
 
-use super::*;
 use tollgate_rules::Limit;
+
+use super::*;
 
 /// An activator of the rules of a directory.
 struct TestActivation {
@@ -12,7 +13,7 @@ struct TestActivation {
 
 fn activation() -> TestActivation {
     let directory = tempfile::tempdir().expect("a directory");
-    let settings = crate::tests::settings(&format!("--config {}", directory.path().display())).rules;
+    let settings = tollgate_fixtures::settings(&format!("--config {}", directory.path().display()));
     let activator = Activator::new(Readiness::new(), &settings);
     TestActivation { directory, settings, activator }
 }

@@ -16,6 +16,20 @@ use tokio::{
     sync::{Semaphore, mpsc},
     task::spawn_blocking,
 };
+use tollgate_fixtures::{HTTP2_START, temporary_file};
+use tollgate_proto::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
+    rate_limit_service_server::RateLimitService,
+};
+use tollgate_serve::{
+    grpc::{
+        GrpcListen,
+        service::{AnswerFuture, Call, UnaryService, answer_decoded},
+        unary,
+    },
+    net::Port,
+    readiness::Phase,
+};
 use tollgate_store::StoreError;
 use tonic::{
     Code, Request, Response, Status, async_trait,
@@ -29,19 +43,7 @@ use super::{
     start::{StartParts, start_with},
     *,
 };
-use crate::{
-    grpc::{
-        service::{AnswerFuture, Call, UnaryService, answer_decoded},
-        unary,
-    },
-    proto::envoy::service::ratelimit::v3::{
-        RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
-        rate_limit_service_server::RateLimitService,
-    },
-    readiness::Phase,
-    settings::{GrpcListen, Port, Settings},
-    tests::{HTTP2_START, temporary_file},
-};
+use crate::settings::Settings;
 
 const GOOD: &str = "domain: web\ndescriptors: []\n";
 const BAD: &str = "domain: [";
@@ -96,7 +98,7 @@ fn write(directory: &Path, rules: &str) {
 }
 
 fn settings(directory: &Path, flags: &str) -> Settings {
-    crate::tests::settings(&format!(
+    tollgate_fixtures::settings(&format!(
         "--grpc-address=127.0.0.1:0 --http-address=127.0.0.1:0 --admin-address=127.0.0.1:0 --workers=2 --config={} {flags}",
         directory.display()
     ))

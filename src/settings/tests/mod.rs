@@ -1,3 +1,4 @@
+mod admin_client;
 mod reference;
 mod reference_redis;
 mod statsd;
@@ -6,10 +7,13 @@ mod xds;
 use std::{collections::HashSet, ffi::OsString, path::PathBuf, time::Duration};
 
 use tollgate_control::RulesSource;
+use tollgate_serve::{
+    grpc::GrpcListen,
+    service::{HeaderNames, HeaderStyle},
+};
 use tollgate_store::redis::RedisUrl;
 
 use super::*;
-use crate::service::{HeaderNames, HeaderStyle};
 
 fn read(line: &str, variables: &[(&str, &str)]) -> Result<Command, SettingsError> {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));

@@ -1,7 +1,8 @@
 //! Settings of the StatsD exporter, by flags and by variables of the reference.
 
+use tollgate_telemetry::statsd::{Rewrites, StatsdFormat, StatsdSettings, Tags, Target};
+
 use super::*;
-use crate::statsd::{Rewrites, StatsdFormat, StatsdSettings, Tags, Target};
 
 /// Words are separated by spaces; `_` is a space in a word.
 fn statsd(line: &str, variables: &[(&str, &str)]) -> Result<StatsdSettings, SettingsError> {

@@ -1,7 +1,8 @@
 //! Settings of a control plane, by flags and by variables of the reference.
 
+use tollgate_xds::XdsSettings;
+
 use super::*;
-use crate::settings::XdsSettings;
 
 const SELECTS_XDS: (&str, &str) = ("CONFIG_TYPE", "GRPC_XDS_SOTW");
 

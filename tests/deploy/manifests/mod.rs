@@ -11,7 +11,7 @@ mod regions;
 
 use std::sync::LazyLock;
 
-use tollgate::settings::{GrpcListen, Settings};
+use tollgate::{serve::grpc::GrpcListen, settings::Settings};
 use tonic::transport::Endpoint;
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,

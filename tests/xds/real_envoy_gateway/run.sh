@@ -88,7 +88,7 @@ start_tollgate() {
             export "$name=${value//\/certs/$certificates}"
         done < <(grep -v -e '^#' -e '^$' -e '^GRPC_SERVER_TLS_CA_CERT' "$project/tests/xds/envoy-gateway.env")
         export REDIS_URL=127.0.0.1:18379 GRPC_PORT=8081 PORT=18891 DEBUG_PORT=18892 PROMETHEUS_ADDR=:18893
-        export PROMETHEUS_MAPPER_YAML=$project/src/settings/reference/envoy_gateway_mapping.yaml
+        export PROMETHEUS_MAPPER_YAML=$project/crates/envoyproxy/src/variables/envoy_gateway_mapping.yaml
         export TOLLGATE_RULES_OVERLAY=$directory/overlay
         # Exact counts on a busy machine too, on which Envoy Gateway takes long to start.
         export TOLLGATE_STORE_TIMEOUT=2s TOLLGATE_XDS_INITIAL_FETCH_TIMEOUT=2m

@@ -11,7 +11,7 @@
 //!
 //! While the weights change, a region uses the smaller of its two shares at once, and a larger one only when no region may
 //! still use more than its new share, and the hits made under the former shares have stopped counting: the demarcation
-//! protocol (D. Barbará, H. Garcia-Molina, 1994). The simulator of `crates/regions` runs these transitions.
+//! protocol (D. Barbará, H. Garcia-Molina, 1994). The simulator of `crates/loans` runs these transitions.
 
 mod demarcation;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Loans of counters that regions share: their ledgers, and what decisions need of them.
 //!
-//! The transitions of a ledger are functions of [`tollgate_regions::protocol`], and the same code runs with every store: a
+//! The transitions of a ledger are functions of [`tollgate_loans::protocol`], and the same code runs with every store: a
 //! store reads the ledger and the counter, runs a step on them, and writes what it leaves if neither changed in the
 //! meantime; otherwise the step runs again on the new content. With the ledger it writes the totals that decisions read,
 //! which stand in the counter's cell.
@@ -18,8 +18,8 @@ use tollgate_core::{
     clock::Timestamp,
 };
 /// The protocol of loans.
-pub use tollgate_regions as regions;
-use tollgate_regions::{
+pub use tollgate_loans as regions;
+use tollgate_loans::{
     ledger::Ledger,
     protocol::{self, Usage},
     terms::{LimitKind, Moment, Terms},

@@ -20,7 +20,7 @@ use tollgate_core::{
     algorithm::{Policy, Verdict},
     clock::Timestamp,
 };
-use tollgate_regions::{
+use tollgate_loans::{
     policy::{self, Demand},
     terms::{LOAN_MICROS, Moment, Terms},
 };

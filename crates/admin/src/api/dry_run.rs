@@ -1,0 +1,354 @@
+//! `POST /try`: a dry run of a request under the active or other rules, which charges nothing.
+
+use std::{iter, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use tollgate_control::ListEntry;
+use tollgate_core::{
+    algorithm::Verdict,
+    descriptor::{Descriptor, Hits},
+};
+use tollgate_limiter::{
+    CounterInspector, CounterReading, CounterRequests, Modes,
+    explain::{Explained, Explanation, MatchedCounter, MatchedRule, Step, explain},
+};
+use tollgate_rules::{List, Listing, Lists, Overridden, Rules, SwitchMode};
+use tollgate_store::StoreError;
+
+use super::{
+    Api,
+    extract::{ApiDescriptor, JsonBody, check_descriptors, now_ms},
+    limits::{self, Lane},
+    response::{self, ApiResult},
+    versions::{self, DraftFiles},
+};
+use crate::caller::Caller;
+
+/// Reason that the outcome of a limit with `min_interval` is unknown.
+const INTERVAL_UNKNOWN: &str = "the limit has room, but a hit passes only min_interval after the previous one, whose time is unknown to a dry run";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DryRunRequest {
+    domain: String,
+    descriptors: Vec<ApiDescriptor>,
+    files: Option<DraftFiles>,
+}
+
+/// Outcome of a dry run.
+#[derive(Debug, Serialize)]
+struct DryRunResponse {
+    /// Unknown if the store does not respond.
+    is_over_limit: Option<bool>,
+    descriptors: Vec<DescriptorView>,
+    text: String,
+    /// Reason that something is unknown, if so.
+    problem: Option<String>,
+}
+
+/// The rules and list entries that a request matches, before the counters are read.
+struct MatchedRequest {
+    descriptors: Vec<(ApiDescriptor, Option<Explained>)>,
+    text: String,
+    requests: Option<CounterRequests>,
+    /// The active part of each descriptor's list entry.
+    listed: Vec<Option<ListEntry>>,
+}
+
+/// Runs a request without charging it.
+pub(super) async fn run(api: Api, caller: Caller, body: JsonBody<DryRunRequest>) -> ApiResult {
+    let JsonBody(request, _permit) = body;
+    check_descriptors(&request.descriptors)?;
+    let lane = Lane::Read(&caller);
+    let DryRunRequest { domain, descriptors, files } = request;
+    let drafted = match files {
+        Some(DraftFiles(files)) => {
+            let options = api.parts.options;
+            let load = move || versions::load_valid(&files, options).map(|loaded| Arc::new(loaded.rules));
+            Some(api.limits.load(lane, load).await??)
+        }
+        None => None,
+    };
+    let lists = api.parts.rules.lists();
+    let (shared, active_lists) = (api.clone(), Arc::clone(&lists));
+    let find = move || {
+        let active = &shared.parts.rules;
+        let (rules, overridden) = match drafted {
+            Some(rules) => {
+                let overridden = Overridden::new(&rules, &active.rule_overrides(), now_ms());
+                (rules, Arc::new(overridden))
+            }
+            None => active.load_overridden().unwrap_or_default(),
+        };
+        find_matches(&rules, &overridden, &shared.parts.counters, &active_lists, &domain, descriptors)
+    };
+    let matched = api.limits.scan(lane, find).await?;
+    response::json(&evaluate(&api, matched, &lists).await)
+}
+
+/// Matches the descriptors. Slow for long values and many regular expressions.
+fn find_matches(
+    rules: &Rules,
+    overridden: &Overridden,
+    counters: &CounterInspector,
+    lists: &Lists,
+    domain: &str,
+    requested: Vec<ApiDescriptor>,
+) -> MatchedRequest {
+    let descriptors: Vec<Descriptor<'_>> =
+        requested.iter().map(|descriptor| descriptor.descriptor(Hits::Peek)).collect();
+    let explanation = explain(rules, overridden, domain, &descriptors);
+    let text = explanation.to_string();
+    let requests = rules.domain(domain).map(|domain| counters.requests(domain, overridden, &descriptors));
+    let now_ms = now_ms();
+    let listed = descriptors.iter().map(|descriptor| {
+        let allowing = || lists.allowing(domain, &descriptor.entries, now_ms);
+        allowing().or_else(|| lists.denying(domain, &descriptor.entries, now_ms))
+    });
+    let listed = listed.map(|found| Some(active_part(found?, domain))).collect();
+    let explained: Vec<Option<Explained>> = match explanation {
+        Explanation::NoDomain { .. } => requested.iter().map(|_| None).collect(),
+        Explanation::Domain { descriptors, .. } => descriptors.into_iter().map(Some).collect(),
+    };
+    drop(descriptors);
+    MatchedRequest { descriptors: requested.into_iter().zip(explained).collect(), text, requests, listed }
+}
+
+/// Reads the counters and combines everything to the response.
+async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> DryRunResponse {
+    let MatchedRequest { descriptors, text, requests, listed } = matched;
+    let readings = match &requests {
+        Some(requests) => api.parts.counters.send(requests).await,
+        None => Vec::new(),
+    };
+    let listed = complete_entries(api, listed).await;
+    let unknown = readings.iter().find_map(|reading| Some(reading.as_ref()?.as_ref().err()?.to_string()));
+    let mut readings = readings.into_iter();
+    let views = descriptors.into_iter().zip(listed).map(|((descriptor, explained), listed)| {
+        let limits = explained.as_ref().map_or(1, |explained| 1 + explained.extra.len());
+        DescriptorView::new(descriptor, explained, readings.by_ref().take(limits), listed, lists)
+    });
+    let views: Vec<DescriptorView> = views.collect();
+    let min_interval_note =
+        || views.iter().any(|view| view.limit.may_violate_min_interval).then(|| INTERVAL_UNKNOWN.to_owned());
+    let problem = unknown.or_else(min_interval_note);
+    let is_over_limit = is_over_limit(&views, api.parts.counters.modes());
+    DryRunResponse { is_over_limit, descriptors: views, text, problem }
+}
+
+/// Adds author and reason, which are not part of the active lists.
+async fn complete_entries(api: &Api, found: Vec<Option<ListEntry>>) -> Vec<Option<ListEntry>> {
+    if found.iter().all(Option::is_none) {
+        return found;
+    }
+    let runtime = limits::read(api.parts.control.runtime()).await.unwrap_or_default();
+    let complete = |partial: ListEntry| match runtime.entries.iter().find(|entry| entry.id == partial.id) {
+        Some(entry) => entry.clone(),
+        None => partial,
+    };
+    found.into_iter().map(|found| found.map(complete)).collect()
+}
+
+/// The part of a list entry that is active.
+fn active_part(listing: &Listing, domain: &str) -> ListEntry {
+    ListEntry {
+        id: listing.id().to_owned(),
+        list: listing.list(),
+        domain: domain.to_owned(),
+        descriptor: Vec::new(),
+        reason: String::new(),
+        author: String::new(),
+        created_at_ms: 0,
+        expires_at_ms: listing.expires_at_ms(),
+    }
+}
+
+/// Whether a request with these descriptors is over its limit, if known.
+fn is_over_limit(views: &[DescriptorView], modes: Modes) -> Option<bool> {
+    let is_listed =
+        |list: List| views.iter().any(|view| view.listed.as_ref().is_some_and(|entry| entry.list == list));
+    if modes.shadow || is_listed(List::Allow) {
+        return Some(false);
+    }
+    let (mut is_over, mut is_unknown) = (is_listed(List::Deny), false);
+    let (mut quotas, mut exhausted) = (0, 0);
+    for view in views {
+        let is_quota = modes.quota || view.limit.is_quota;
+        quotas += usize::from(is_quota);
+        match view.limit.denies {
+            Some(false) => {}
+            Some(true) if is_quota => exhausted += 1,
+            Some(true) => is_over = true,
+            None => is_unknown = true,
+        }
+    }
+    let denies = is_over || (quotas > 0 && quotas == exhausted);
+    (denies || !is_unknown).then_some(denies)
+}
+
+/// The rule, counter and list entry that a descriptor matches.
+#[derive(Debug, Serialize)]
+struct DescriptorView {
+    descriptor: ApiDescriptor,
+    steps: Vec<Step>,
+    /// The limit of the rule, with the effect of all limits.
+    #[serde(flatten)]
+    limit: LimitView,
+    /// The other ones of several limits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    beside: Vec<LimitView>,
+    listed: Option<ListEntry>,
+}
+
+/// A limit and its counter; by default that of no rule.
+#[derive(Debug, Serialize)]
+struct LimitView {
+    rule: Option<MatchedRuleView>,
+    counter: Option<MatchedCounterView>,
+    #[serde(skip)]
+    denies: Option<bool>,
+    #[serde(skip)]
+    is_quota: bool,
+    #[serde(skip)]
+    may_violate_min_interval: bool,
+}
+
+/// A rule and its switch.
+#[derive(Debug, Serialize)]
+struct MatchedRuleView {
+    #[serde(flatten)]
+    rule: MatchedRule,
+    switch: Option<SwitchMode>,
+}
+
+/// A counter, with its state if the store responds.
+#[derive(Debug, Serialize)]
+struct MatchedCounterView {
+    cell: String,
+    tag: String,
+    slot: u16,
+    #[serde(flatten)]
+    state: CounterState,
+}
+
+/// State of a counter; unknown if the store does not respond.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct CounterState {
+    used: Option<u64>,
+    /// Hits that open leases hold, neither used nor remaining.
+    reserved: Option<u64>,
+    remaining: Option<u64>,
+    /// Whether one hit would pass; unknown with `min_interval`, as a read does not return the time of the last hit.
+    would_pass: Option<bool>,
+    reset_after_ms: Option<u64>,
+}
+
+impl CounterState {
+    /// The state that a read returned; `has_min_interval` with `min_interval`.
+    fn new(verdict: &Verdict, has_min_interval: bool) -> Self {
+        // A read charges nothing, so it is admitted without room for a hit.
+        let has_room = verdict.admitted && verdict.remaining > 0;
+        let is_known = !has_room || !has_min_interval || verdict.used == 0;
+        Self {
+            used: Some(verdict.used),
+            reserved: Some(verdict.held),
+            remaining: Some(verdict.remaining),
+            would_pass: is_known.then_some(has_room),
+            reset_after_ms: Some(u64::try_from(verdict.reset_after.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+impl DescriptorView {
+    /// Combines the explanation of a descriptor with the readings of its counters: that of the rule, then those of its
+    /// extra limits.
+    fn new(
+        descriptor: ApiDescriptor,
+        explained: Option<Explained>,
+        mut readings: impl Iterator<Item = CounterReading>,
+        listed: Option<ListEntry>,
+        lists: &Lists,
+    ) -> Self {
+        let reading = readings.next().flatten();
+        let Some(Explained { steps, rule, counter, releases_lease, extra, .. }) = explained else {
+            return Self {
+                descriptor,
+                steps: Vec::new(),
+                limit: LimitView::NONE,
+                beside: Vec::new(),
+                listed,
+            };
+        };
+        let Some(rule) = rule else {
+            return Self { descriptor, steps, limit: LimitView::NONE, beside: Vec::new(), listed };
+        };
+        let mut limit = LimitView::new(rule, counter, reading, releases_lease, lists);
+        let beside: Vec<LimitView> = extra
+            .into_iter()
+            .zip(readings)
+            .map(|((rule, counter), reading)| LimitView::new(rule, counter, reading, false, lists))
+            .collect();
+        let each = || iter::once(&limit).chain(&beside);
+        // One limit that denies suffices, whatever is unknown of the others.
+        let is_denied = each().any(|limit| limit.denies == Some(true));
+        let denies = (is_denied || each().all(|limit| limit.denies.is_some())).then_some(is_denied);
+        let may_violate_min_interval = denies.is_none() && each().any(|limit| limit.may_violate_min_interval);
+        (limit.denies, limit.may_violate_min_interval) = (denies, may_violate_min_interval);
+        Self { descriptor, steps, limit, beside, listed }
+    }
+}
+
+impl LimitView {
+    const NONE: Self = Self {
+        rule: None,
+        counter: None,
+        denies: Some(false),
+        is_quota: false,
+        may_violate_min_interval: false,
+    };
+
+    fn new(
+        rule: MatchedRule,
+        counter: Option<MatchedCounter>,
+        reading: CounterReading,
+        releases_lease: bool,
+        lists: &Lists,
+    ) -> Self {
+        let mode_of = |path: &str| lists.mode_of(&rule.domain, path);
+        let switch = mode_of(&rule.path).or_else(|| mode_of(&rule.descriptor));
+        let state = reading.map(|reading| {
+            let mut state = CounterState::new(&reading?, rule.has_min_interval);
+            state.would_pass = if releases_lease { Some(true) } else { state.would_pass };
+            Ok(state)
+        });
+        let denies = denies(&rule, switch, state.as_ref());
+        let state = state.and_then(Result::ok);
+        let counter = counter.map(|MatchedCounter { cell, tag, slot, .. }| MatchedCounterView {
+            cell,
+            tag,
+            slot,
+            state: state.unwrap_or_default(),
+        });
+        Self {
+            counter,
+            denies,
+            is_quota: rule.is_quota,
+            may_violate_min_interval: denies.is_none() && state.is_some(),
+            rule: Some(MatchedRuleView { rule, switch }),
+        }
+    }
+}
+
+fn denies(
+    rule: &MatchedRule,
+    switch: Option<SwitchMode>,
+    state: Option<&Result<CounterState, StoreError>>,
+) -> Option<bool> {
+    // A rule that is off, in shadow mode or without a counter denies nothing.
+    match (switch, state) {
+        (Some(SwitchMode::Off | SwitchMode::Shadow), _) | (_, None) => Some(false),
+        _ if rule.is_shadow => Some(false),
+        (None | Some(SwitchMode::Emergency), Some(Ok(state))) => state.would_pass.map(|passes| !passes),
+        (None | Some(SwitchMode::Emergency), Some(Err(_))) => None,
+    }
+}

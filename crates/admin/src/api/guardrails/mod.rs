@@ -1,0 +1,217 @@
+//! Guardrails: refuse rules that would deny all traffic of a domain, or remove a domain with traffic or all rules,
+//! unless the request sets `force`; likewise entries of the deny list that would deny more than a share of the traffic, or all
+//! requests with their keys, and overrides that would deny all requests of a rule that admits some.
+//!
+//! Only deterioration is reported: the proposed rules are compared with the current ones.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use tokio::task::spawn_blocking;
+use tollgate_core::descriptor::{Entries, Entry};
+use tollgate_limiter::talkers::{self, DomainTop, Talker, TrafficShare};
+use tollgate_rules::{Domain, Limit, List, Listing, Overridden, Rule, RuleOverrides, Rules};
+
+use super::{Api, limits, response::ApiError};
+
+/// Number of top-talker keys of each domain that are examined.
+const KEYS_PER_DOMAIN: usize = 100;
+
+/// Maximum number of reported domains if no rule remains.
+const MAX_REPORTED_DOMAINS: usize = 100;
+
+/// A guardrail that proposed rules violate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Violation {
+    code: ViolationCode,
+    domain: String,
+    message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum ViolationCode {
+    /// All traffic of the domain would be denied, or all of it with some keys.
+    DeniesAll,
+    /// More of the domain's traffic would be denied than a guardrail permits.
+    DeniesTraffic,
+    /// The domain has traffic and would have no rules, or no rules would remain at all.
+    DropsDomain,
+}
+
+/// Traffic of the last minute.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    /// Domains with traffic on any instance.
+    pub(super) domains: Vec<String>,
+    /// Top talkers of this instance.
+    pub(super) talkers: Vec<DomainTop>,
+}
+
+impl Traffic {
+    /// Traffic of all instances, as far as their heartbeats report it.
+    pub(super) async fn of_all_instances(api: &Api) -> Result<Self, ApiError> {
+        let instances = limits::read(api.parts.control.instances()).await?;
+        let Self { mut domains, talkers } = Self::of_this_instance().await?;
+        domains.extend(instances.into_iter().flat_map(|instance| instance.active_domains));
+        domains.sort_unstable();
+        domains.dedup();
+        Ok(Self { domains, talkers })
+    }
+
+    /// Traffic of this process.
+    pub(super) async fn of_this_instance() -> Result<Self, ApiError> {
+        let sample =
+            || Self { domains: talkers::active_domains(), talkers: talkers::report(None, KEYS_PER_DOMAIN) };
+        spawn_blocking(sample).await.map_err(|_| ApiError::Internal)
+    }
+}
+
+/// The guardrails that replacing `current` by `next` would violate, sorted by domain.
+pub(super) fn violations(current: Option<&Rules>, next: &Rules, traffic: &Traffic) -> Vec<Violation> {
+    let before = |name: &str| current.and_then(|rules| rules.domain(name));
+    let talkers = |name: &str| traffic.talkers.iter().find(|top| top.domain == name);
+    let denies = next.domains().filter_map(|domain| {
+        let why = |domain: &Domain| {
+            denies_by_itself(domain).or_else(|| denies_top_traffic(domain, talkers(&domain.name)?))
+        };
+        let message = why(domain).filter(|_| before(&domain.name).and_then(why).is_none())?;
+        Some(Violation {
+            code: ViolationCode::DeniesAll,
+            domain: domain.name.to_string(),
+            message: message.to_owned(),
+        })
+    });
+    if let Some(current) = current.filter(|current| current.rule_count() > 0 && next.rule_count() == 0) {
+        return all_rules_removed(current);
+    }
+    let is_dropped = |name: &&String| before(name).is_some() && next.domain(name).is_none();
+    let drops = traffic.domains.iter().filter(is_dropped).map(|name| Violation {
+        code: ViolationCode::DropsDomain,
+        domain: name.clone(),
+        message: "the domain had traffic within the last minute and would have no rules".to_owned(),
+    });
+    let mut violations: Vec<Violation> = denies.chain(drops).collect();
+    violations.sort_by(|a, b| a.domain.cmp(&b.domain));
+    violations
+}
+
+/// Violations of removing all rules, with or without traffic.
+fn all_rules_removed(current: &Rules) -> Vec<Violation> {
+    let limited = current.domains().filter(|domain| domain.root.rules().next().is_some());
+    let mut domains: Vec<&str> = limited.map(|domain| &*domain.name).collect();
+    domains.sort_unstable();
+    domains.truncate(MAX_REPORTED_DOMAINS);
+    let violation = |domain: &str| Violation {
+        code: ViolationCode::DropsDomain,
+        domain: domain.to_owned(),
+        message: "no rule would remain in any domain".to_owned(),
+    };
+    domains.into_iter().map(violation).collect()
+}
+
+/// Whether every limit of the domain is zero: it has at least one rule, none in shadow mode and none unlimited.
+fn denies_by_itself(domain: &Domain) -> Option<&'static str> {
+    let mut rules = domain.root.rules().peekable();
+    rules.peek()?;
+    rules.all(|rule| is_zero(rule) && !rule.shadow_mode).then_some("every limit of the domain is zero")
+}
+
+/// Whether most traffic would meet a limit of zero: all sampled keys of one descriptor shape, and no other shape has more
+/// hits. A request often has several descriptors, and one of them suffices to deny it.
+fn denies_top_traffic(domain: &Domain, top: &DomainTop) -> Option<&'static str> {
+    let mut shapes: HashMap<Vec<&str>, (u64, bool)> = HashMap::new();
+    for talker in &top.heaviest {
+        let entries = entries(talker);
+        let is_denied = domain.root.limits(&entries).any(|rule| is_denying(rule));
+        let shape = entries.iter().map(|entry| entry.key).collect();
+        let (hits, are_denied) = shapes.entry(shape).or_insert((0, true));
+        *hits = hits.saturating_add(talker.hits);
+        *are_denied &= is_denied;
+    }
+    let most = shapes.values().map(|(hits, _)| *hits).max()?;
+    let is_denied = shapes.values().any(|(hits, are_denied)| *are_denied && *hits == most);
+    is_denied.then_some("the top traffic of the last minute would meet limits of zero")
+}
+
+/// Whether a rule denies every request that it matches.
+fn is_denying(rule: &Rule) -> bool {
+    is_zero(rule) && !rule.shadow_mode && !rule.quota_mode
+}
+
+fn is_zero(rule: &Rule) -> bool {
+    match rule.limit {
+        Limit::Unlimited => false,
+        Limit::Quota { quota, policy } => quota.limit == 0 || policy.burst() == Some(0),
+    }
+}
+
+/// The descriptor of a top talker; empty if it is truncated, because its match is unknown then.
+fn entries(talker: &Talker) -> Entries<'_> {
+    let known = talker.descriptor.iter().flatten();
+    known.map(|entry| Entry { key: &entry.key, value: &entry.value }).collect()
+}
+
+/// Share of a domain's requests that an entry may deny, in thousandths.
+pub(super) const MAX_DENIED_PER_MILLE: u64 = 50;
+
+/// The guardrails that adding an entry would violate, with the traffic of the last minute on this instance. Takes some
+/// milliseconds for each domain.
+pub(super) fn violations_of_entry(listing: &Listing) -> Vec<Violation> {
+    match listing.list() {
+        List::Allow => Vec::new(),
+        List::Deny if listing.is_unselective() => vec![Violation {
+            code: ViolationCode::DeniesAll,
+            domain: listing.domain().unwrap_or("*").to_owned(),
+            message: "the entry would deny all requests with its keys, whatever their values are".to_owned(),
+        }],
+        List::Deny => exceeding(&talkers::shares_of(listing)),
+    }
+}
+
+/// Violations of the domains of which the entry would deny too much.
+fn exceeding(shares: &[TrafficShare]) -> Vec<Violation> {
+    let exceeding = shares.iter().filter(|share| share.per_mille() > MAX_DENIED_PER_MILLE);
+    let violation = |share: &TrafficShare| Violation {
+        code: ViolationCode::DeniesTraffic,
+        domain: share.domain.clone(),
+        message: format!(
+            "the entry would deny {} % of the requests of the last minute; expected at most {} %",
+            percent(share.per_mille()),
+            percent(MAX_DENIED_PER_MILLE),
+        ),
+    };
+    exceeding.map(violation).take(MAX_REPORTED_DOMAINS).collect()
+}
+
+/// A share in percent, with a decimal if it needs one.
+fn percent(per_mille: u64) -> String {
+    match (per_mille / 10, per_mille % 10) {
+        (whole, 0) => whole.to_string(),
+        (whole, tenths) => format!("{whole}.{tenths}"),
+    }
+}
+
+/// The guardrails that overrides of these rules would violate.
+pub(super) fn violations_of_overrides(
+    rules: &Rules,
+    overridden: &Overridden,
+    overrides: &RuleOverrides,
+    now_ms: u64,
+) -> Vec<Violation> {
+    let whole = overrides.iter().filter(|stated| stated.key.is_empty());
+    let denying = whole.filter_map(|stated| {
+        let mut rules = rules.domain(&stated.domain)?.root.rules();
+        let rule = rules.find(|rule| *rule.path() == *stated.rule)?;
+        let (_, decider) = overridden.whole(rule, now_ms)?;
+        (is_denying(decider) && !is_denying(rule)).then(|| Violation {
+            code: ViolationCode::DeniesAll,
+            domain: stated.domain.to_string(),
+            message: format!("the override would deny all requests of {}", stated.rule),
+        })
+    });
+    denying.take(MAX_REPORTED_DOMAINS).collect()
+}
+
+#[cfg(test)]
+mod tests;

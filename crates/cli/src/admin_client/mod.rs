@@ -1,0 +1,56 @@
+//! `tollgate rules`, `counters`, `lists`, `switch`, `override`, `regions`, `top`, `candidates`, `recommend` and `events`:
+//! operate a running tollgate over its admin API.
+//!
+//! `client` makes the calls, `output` formats text, and the other files have the commands with their paths and the text
+//! form of their responses.
+
+mod client;
+mod controls;
+mod counters;
+mod output;
+mod regions;
+mod rules;
+mod traffic;
+
+use std::io::{self, Write};
+
+use self::{client::ApiClient, output::CommandOutput};
+use crate::flags::{AdminClientSettings, AdminCommand};
+
+/// Calls the API and writes the result to `out`, or the error to `errors`. Returns whether the call succeeded.
+///
+/// # Errors
+/// If the output can't be written.
+pub fn run(
+    settings: &AdminClientSettings,
+    out: &mut impl Write,
+    errors: &mut impl Write,
+) -> io::Result<bool> {
+    let result = ApiClient::new(&settings.connection).and_then(|api| match &settings.command {
+        AdminCommand::Rules(command) => rules::run(&api, command),
+        AdminCommand::Counters(command) => counters::run(&api, command),
+        AdminCommand::Usage(counter) => counters::usage(&api, counter),
+        AdminCommand::Lists(command) => controls::lists(&api, command),
+        AdminCommand::Override(command) => controls::overrides(&api, command),
+        AdminCommand::Switch(command) => controls::switches(&api, command),
+        AdminCommand::Regions(command) => regions::run(&api, command),
+        AdminCommand::Top(query) => traffic::top(&api, query),
+        AdminCommand::Candidates(query) => traffic::candidates(&api, query),
+        AdminCommand::Recommend(query) => traffic::recommend(&api, query),
+        AdminCommand::Events(query) => traffic::events(&api, query),
+    });
+    match (result, settings.connection.json) {
+        (Ok(CommandOutput { text, .. }), false) => out.write_all(text.as_bytes())?,
+        (Ok(CommandOutput { json, .. }), true) => writeln!(out, "{json}")?,
+        (Err(error), false) => {
+            writeln!(errors, "{error}")?;
+            return Ok(false);
+        }
+        (Err(error), true) => {
+            writeln!(errors, "{}", error.to_json())?;
+            return Ok(false);
+        }
+    }
+    out.flush()?;
+    Ok(true)
+}

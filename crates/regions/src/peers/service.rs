@@ -1,0 +1,313 @@
+//! Service that other regions call, and its port.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::{future::join_all, stream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    select,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::JoinSet,
+};
+use tokio_rustls::server::TlsStream;
+use tollgate_control::Control;
+use tollgate_proto::tollgate::region::v1::{
+    Announcement, CounterLoanRequest, CounterReply, DecideReply, DecideRequest, ExchangeReply,
+    ExchangeRequest, ReadOverridesReply, ReadOverridesRequest, ReadRulesReply, ReadRulesRequest,
+    counter_reply::Result as Outcome,
+    regions_server::{self, RegionsServer},
+};
+use tollgate_runtime::log_budget::LogBudget;
+use tollgate_serve::{
+    grpc::request_body::{MessageLimits, WholeMessages},
+    net::{
+        Port,
+        accept::{AcceptLimit, ConnectionActivity, IdleConnections},
+        metrics::CONNECTIONS_REFUSED,
+        tls::Tls,
+        unfinished,
+    },
+};
+use tonic::{
+    Request, Response, Status, async_trait,
+    body::Body,
+    transport::{Server, server::Connected},
+};
+use tower::util::MapRequestLayer;
+use webpki::EndEntityCert;
+
+use super::rules;
+use crate::{
+    Regions,
+    loans::{Lender, refused},
+    metrics::{self, Refusal},
+    primary::{MAX_CALLS, PrimaryServer},
+};
+
+/// Counts and logs a refused message, and returns its status.
+fn recorded(refusal: Refusal) -> Status {
+    metrics::REFUSED.increment([refusal.name()]);
+    if let Some(suppressed) = REFUSAL_LOG.take() {
+        tracing::warn!(reason = refusal.name(), suppressed, "message between regions refused");
+    }
+    match refusal {
+        Refusal::Malformed => Status::invalid_argument("no sender; expected an announcement"),
+        Refusal::UnknownRegion => {
+            Status::permission_denied("not another region of the table; expected a known one")
+        }
+        Refusal::Certificate => {
+            Status::permission_denied("not a certificate of the region; expected its certificate_name")
+        }
+        Refusal::Flood => Status::resource_exhausted("too many messages; expected fewer"),
+    }
+}
+
+/// Maximum number of loan requests in a message, and of those that are answered at once.
+pub(super) const MAX_LOAN_REQUESTS: usize = 256;
+const MAX_CONCURRENT_LOAN_REQUESTS: usize = 32;
+
+/// Lines logged at once about refused messages, and the time after which there is another one.
+const REFUSALS_LOGGED: u32 = 4;
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+static REFUSAL_LOG: LogBudget = LogBudget::new(REFUSALS_LOGGED, REFUSAL_LOG_INTERVAL);
+
+/// Answers the messages of other regions.
+#[derive(Clone, Debug)]
+pub(super) struct RegionsService {
+    pub(super) regions: Regions,
+    pub(super) control: Control,
+    pub(super) lender: Lender,
+    pub(super) primary: PrimaryServer,
+}
+
+impl RegionsService {
+    /// A reply to each loan request, in their order.
+    async fn answers(&self, sender: &Announcement, requests: &[CounterLoanRequest]) -> Vec<CounterReply> {
+        if !self.regions.has_same_table(sender) {
+            return requests.iter().map(|_| refused(Outcome::Generation)).collect();
+        }
+        let mut replies = Vec::with_capacity(requests.len());
+        for some in requests.chunks(MAX_CONCURRENT_LOAN_REQUESTS) {
+            let mut answers = Vec::with_capacity(some.len());
+            for request in some {
+                answers.push(self.lender.answer(&sender.region, request));
+            }
+            replies.extend(join_all(answers).await);
+        }
+        replies
+    }
+
+    /// Takes over the announcement of a message whose sender has a certificate of its region, and whose parts are not too
+    /// many.
+    fn accept<T>(
+        &self,
+        request: &Request<T>,
+        sender: Option<&Announcement>,
+        is_bounded: bool,
+    ) -> Result<Announcement, Status> {
+        let sender = self.sender(request, sender);
+        let sender = if is_bounded { sender } else { sender.and(Err(Refusal::Flood)) };
+        let sender = sender.map_err(recorded)?;
+        self.regions.announced(&sender);
+        Ok(sender)
+    }
+
+    fn sender<T>(
+        &self,
+        request: &Request<T>,
+        sender: Option<&Announcement>,
+    ) -> Result<Announcement, Refusal> {
+        let names = request.extensions().get::<PeerNames>().ok_or(Refusal::Certificate)?;
+        let sender = sender.ok_or(Refusal::Malformed)?;
+        let entry = self.regions.other(&sender.region).ok_or(Refusal::UnknownRegion)?;
+        if !names.0.contains(&entry.certificate_name) {
+            return Err(Refusal::Certificate);
+        }
+        if !self.regions.admits_message(&sender.region) {
+            return Err(Refusal::Flood);
+        }
+        Ok(sender.clone())
+    }
+}
+
+#[async_trait]
+impl regions_server::Regions for RegionsService {
+    async fn exchange(&self, request: Request<ExchangeRequest>) -> Result<Response<ExchangeReply>, Status> {
+        let ExchangeRequest { sender, loan_requests } = request.get_ref();
+        let sender = self.accept(&request, sender.as_ref(), loan_requests.len() <= MAX_LOAN_REQUESTS)?;
+        let replies = self.answers(&sender, loan_requests).await;
+        Ok(Response::new(ExchangeReply { sender: Some(self.regions.announcement()), replies }))
+    }
+
+    async fn read_rules(
+        &self,
+        request: Request<ReadRulesRequest>,
+    ) -> Result<Response<ReadRulesReply>, Status> {
+        self.accept(&request, request.get_ref().sender.as_ref(), true)?;
+        rules::answer(&self.regions, &self.control, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn read_overrides(
+        &self,
+        request: Request<ReadOverridesRequest>,
+    ) -> Result<Response<ReadOverridesReply>, Status> {
+        self.accept(&request, request.get_ref().sender.as_ref(), true)?;
+        rules::answer_overrides(&self.regions, &self.control, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<DecideReply>, Status> {
+        let DecideRequest { sender, calls } = request.get_ref();
+        let sender = self.accept(&request, sender.as_ref(), calls.len() <= MAX_CALLS)?;
+        let replies = self.primary.answer(&sender.region, calls).await;
+        Ok(Response::new(DecideReply { replies }))
+    }
+}
+
+/// Maximum number of connections, some of each instance of each region, and of handshakes, of which a further one takes the
+/// place of the longest.
+const MAX_CONNECTIONS: usize = 1_024;
+
+/// Time limit of a handshake, and of one message.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Maximum number of messages of a connection in progress, and their maximum length in bytes.
+const MAX_MESSAGES: u32 = 64;
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
+
+const MESSAGE_LIMITS: MessageLimits =
+    MessageLimits { max_bytes: MAX_MESSAGE_BYTES, timeout: MESSAGE_TIMEOUT };
+
+/// Names of the certificate of a connection's client: DNS names and URIs.
+#[derive(Clone, Debug)]
+pub(super) struct PeerNames(Arc<[Box<str>]>);
+
+/// Connection whose client has a certificate of the CA.
+struct PeerStream {
+    stream: TlsStream<TcpStream>,
+    names: PeerNames,
+    /// Place among the connections, until it is closed.
+    _place: OwnedSemaphorePermit,
+}
+
+/// Serves the port; completes only after a panic.
+pub(super) async fn serve(listener: TcpListener, tls: Tls, service: RegionsService) {
+    let (accepted, connections) = mpsc::channel(MAX_CONNECTIONS);
+    let service = RegionsServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let incoming = stream::unfold(connections, |mut connections: mpsc::Receiver<PeerStream>| async move {
+        connections.recv().await.map(|connection| (Ok::<_, io::Error>(connection), connections))
+    });
+    let serving = Server::builder()
+        .timeout(MESSAGE_TIMEOUT)
+        .max_concurrent_streams(MAX_MESSAGES)
+        .concurrency_limit_per_connection(MAX_MESSAGES as usize)
+        .http2_keepalive_interval(Some(Duration::from_secs(20)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .layer(MapRequestLayer::new(|call: hyper::Request<Body>| {
+            let headers = unfinished::bytes_of(call.headers());
+            call.map(|body| Body::new(WholeMessages::new(body, Port::Region, MESSAGE_LIMITS, headers)))
+        }))
+        .add_service(service)
+        .serve_with_incoming(incoming);
+    select! {
+        result = serving => {
+            if let Err(error) = result {
+                tracing::error!(%error, "service between regions ended");
+            }
+        }
+        () = accept(listener, tls, accepted) => {}
+    }
+}
+
+/// Accepts connections and performs their handshakes.
+async fn accept(listener: TcpListener, tls: Tls, accepted: mpsc::Sender<PeerStream>) {
+    let mut limit = AcceptLimit::new(Port::Region, MAX_CONNECTIONS);
+    let idle = Arc::<IdleConnections>::default();
+    let mut handshakes = JoinSet::new();
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let connection = select! {
+            biased;
+            Some(_) = handshakes.join_next() => continue,
+            connection = listener.accept() => connection,
+        };
+        match connection {
+            Ok((stream, _)) if limit.admits_evicting(handshakes.len(), || idle.close_longest()) => {
+                let handshake = ConnectionActivity::new(&idle);
+                let (tls, accepted, places) = (tls.clone(), accepted.clone(), Arc::clone(&places));
+                handshakes.spawn(async move {
+                    let _ = stream.set_nodelay(true);
+                    let stream = select! {
+                        stream = tls.accept(stream, HANDSHAKE_TIMEOUT) => stream,
+                        () = handshake.closed() => None,
+                    };
+                    let Some(stream) = stream else { return };
+                    if let Ok(place) = places.try_acquire_owned() {
+                        let names = names_of(&stream);
+                        // Only a stopped server does not take it.
+                        let _ = accepted.send(PeerStream { stream, names, _place: place }).await;
+                    } else {
+                        CONNECTIONS_REFUSED.increment([Port::Region.name()]);
+                    }
+                });
+            }
+            Ok(_) => {}
+            Err(error) => _ = limit.accept_failed(&error, || idle.close_longest()).await,
+        }
+    }
+}
+
+/// Names of the client's certificate, which the handshake verified.
+fn names_of(stream: &TlsStream<TcpStream>) -> PeerNames {
+    let (_, connection) = stream.get_ref();
+    let certificate = connection.peer_certificates().and_then(<[_]>::first);
+    let Some(certificate) = certificate.and_then(|der| EndEntityCert::try_from(der).ok()) else {
+        return PeerNames(Arc::default());
+    };
+    let names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
+    PeerNames(names.map(Box::from).collect())
+}
+
+impl Connected for PeerStream {
+    type ConnectInfo = PeerNames;
+
+    fn connect_info(&self) -> PeerNames {
+        self.names.clone()
+    }
+}
+
+impl AsyncRead for PeerStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for PeerStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,257 @@
+//! Responses of a connection that its client has not read yet: detection of clients that stop reading, of idle connections,
+//! and of leases whose names never reach the caller.
+//!
+//! A caller that resets a call has not read its response: then it does not have the name of the lease, and cannot
+//! release it. If the response has ended, HTTP/2 ignores the reset, so resets are read from the connection itself
+//! ([`super::http2`]). Otherwise a client of the caller that disconnects at the right moment, again and again,
+//! could hold every permit of a limit until `lease_ttl` ends.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use hyper::body::Bytes;
+use parking_lot::Mutex;
+use tokio::{select, sync::Notify, time::sleep};
+use tollgate_limiter::HeldPermits;
+
+/// Pending responses above which a connection slows others down: each new call on it is compared with all of them.
+const MANY_PENDING: usize = 128;
+
+/// Timeout while many responses are pending. Their callers have long timed out.
+const MANY_PENDING_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Responses of one connection that wait for its client's flow-control windows. HTTP/2 keepalive and the write timeout of
+/// the socket do not detect this: a client may acknowledge every PING and never open a window.
+#[derive(Clone, Debug, Default)]
+pub struct StallDetector(Arc<Counts>);
+
+/// Handles on an idle connection: of the order of connections, its permit, its dispatch and its task.
+const IDLE_HANDLES: usize = 4;
+
+/// Time from its beginning in which a call keeps its connection from being evicted.
+const MAX_BUSY_NANOS: u64 = 1_000_000_000;
+
+/// Beginning of the times of calls.
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Time of the latest call; 0 before the first.
+    called_at: AtomicU64,
+    /// Whether the connection is to close for another one.
+    is_evicted: AtomicBool,
+    pending: AtomicUsize,
+    written: AtomicUsize,
+    /// Notified when many responses become pending, or the connection is to close.
+    changed: Notify,
+    leases: UnreadLeases,
+}
+
+/// Reason to close a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CloseReason {
+    /// Its client does not read responses.
+    Stalled,
+    /// Another one takes its place.
+    Evicted,
+}
+
+/// A response waiting to be written; dropped once it is.
+#[derive(Debug)]
+pub struct PendingResponse(Arc<Counts>);
+
+/// Nanoseconds since the start of the process.
+pub fn nanos_of(time: Instant) -> u64 {
+    u64::try_from(time.duration_since(*EPOCH).as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl StallDetector {
+    /// Notes that a call begins.
+    pub(super) fn called(&self, now: Instant) {
+        self.0.called_at.store(nanos_of(now), Ordering::Relaxed);
+    }
+
+    /// Time of the latest call, in nanoseconds since the start of the process; 0 before the first.
+    pub fn called_at(&self) -> u64 {
+        self.0.called_at.load(Ordering::Relaxed)
+    }
+
+    /// Whether a call, which has a handle too, is in progress: not one whose message has not arrived for long.
+    pub fn is_busy(&self, now: u64) -> bool {
+        let is_recent = now.saturating_sub(self.called_at()) < MAX_BUSY_NANOS;
+        is_recent && Arc::strong_count(&self.0) > IDLE_HANDLES
+    }
+
+    /// Whether this is the only handle on a connection that has ended.
+    pub fn has_ended(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// Closes the connection for another one, after the calls that its client has begun.
+    pub fn evict(&self) {
+        self.0.is_evicted.store(true, Ordering::Relaxed);
+        self.0.changed.notify_one();
+    }
+
+    /// Counts a response as pending.
+    pub(super) fn track(&self) -> PendingResponse {
+        if self.0.pending.fetch_add(1, Ordering::Relaxed) == MANY_PENDING {
+            self.0.changed.notify_one();
+        }
+        PendingResponse(Arc::clone(&self.0))
+    }
+
+    /// Leases of the connection's recent responses.
+    pub(super) fn leases(&self) -> &UnreadLeases {
+        &self.0.leases
+    }
+
+    /// Completes once responses have been pending for `stall_timeout` to twice that without one being written, or for a
+    /// second or two if many are; or, once, when the connection is evicted.
+    pub(super) async fn stalled(&self, stall_timeout: Duration) -> CloseReason {
+        loop {
+            let before = self.0.written.load(Ordering::Relaxed);
+            let pending = self.0.pending.load(Ordering::Relaxed);
+            let timeout =
+                if pending > MANY_PENDING { stall_timeout.min(MANY_PENDING_TIMEOUT) } else { stall_timeout };
+            select! {
+                () = sleep(timeout) => {}
+                () = self.0.changed.notified() => {
+                    if self.0.is_evicted.swap(false, Ordering::Relaxed) {
+                        return CloseReason::Evicted;
+                    }
+                    // The shorter timeout applies from now on.
+                    continue;
+                }
+            }
+            if pending > 0 && before == self.0.written.load(Ordering::Relaxed) {
+                return CloseReason::Stalled;
+            }
+        }
+    }
+}
+
+impl PendingResponse {
+    /// Leases of the connection's recent responses.
+    pub(super) fn leases(&self) -> &UnreadLeases {
+        &self.0.leases
+    }
+}
+
+impl Drop for PendingResponse {
+    fn drop(&mut self) {
+        self.0.written.fetch_add(1, Ordering::Relaxed);
+        self.0.pending.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Written responses of a connection whose resets are still noticed, the latest ones. A reset comes within a round trip.
+const MAX_WRITTEN: usize = 512;
+
+/// Responses of a connection that are not yet written.
+const MAX_UNWRITTEN: usize = 512;
+
+/// Time after which a response that is still not written after a reset counts as the one that was reset. HTTP/2
+/// discards that one.
+const DISCARDED_AFTER: Duration = Duration::from_secs(1);
+
+/// Leases of a connection's recent responses. Clones are handles on the same leases.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UnreadLeases(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Whether there are unwritten responses.
+    has_unwritten: AtomicBool,
+    responses: Mutex<Responses>,
+}
+
+#[derive(Debug, Default)]
+struct Responses {
+    unwritten: Vec<Unwritten>,
+    /// The streams of written responses, in the order of writing.
+    written: VecDeque<(u32, HeldPermits)>,
+}
+
+/// A response that HTTP/2 has taken for writing.
+#[derive(Debug)]
+struct Unwritten {
+    /// Unique, since it contains the name of the lease.
+    message: Bytes,
+    permits: HeldPermits,
+    taken_at: Instant,
+    /// Whether a stream was reset since, which may be that of the response.
+    may_be_reset: bool,
+}
+
+impl UnreadLeases {
+    /// Adds a response that is about to be written.
+    pub(super) fn add(&self, message: &Bytes, permits: &HeldPermits) {
+        let (message, permits) = (message.clone(), permits.clone());
+        let mut responses = self.0.responses.lock();
+        if responses.unwritten.len() < MAX_UNWRITTEN {
+            let taken_at = Instant::now();
+            responses.unwritten.push(Unwritten { message, permits, taken_at, may_be_reset: false });
+            self.0.has_unwritten.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether data that is written may be one of the responses.
+    pub(super) fn has_unwritten(&self) -> bool {
+        self.0.has_unwritten.load(Ordering::Relaxed)
+    }
+
+    /// Notes that `data` was written to a stream.
+    pub(super) fn written(&self, stream: u32, data: &[u8]) {
+        let mut responses = self.0.responses.lock();
+        match responses.unwritten.iter().position(|response| *response.message == *data) {
+            Some(at) => {
+                let Unwritten { permits, .. } = responses.unwritten.swap_remove(at);
+                if responses.written.len() >= MAX_WRITTEN {
+                    responses.written.pop_front();
+                }
+                responses.written.push_back((stream, permits));
+            }
+            // A response in several frames, of which this is the first: its resets are not noticed.
+            None => responses.unwritten.retain(|response| !response.message.starts_with(data)),
+        }
+        self.0.has_unwritten.store(!responses.unwritten.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Releases the permits of a response whose stream the caller has reset.
+    pub(super) fn reset(&self, stream: u32) {
+        let mut responses = self.0.responses.lock();
+        let at = responses.written.iter().rposition(|(written, _)| *written == stream);
+        match at.and_then(|at| responses.written.remove(at)) {
+            Some((_, permits)) => permits.release(),
+            None => responses.unwritten.iter_mut().for_each(|response| response.may_be_reset = true),
+        }
+    }
+
+    /// Releases the permits of responses that were discarded because of a reset.
+    pub(super) fn release_discarded(&self, now: Instant) {
+        let mut responses = self.0.responses.lock();
+        let is_discarded = |response: &mut Unwritten| {
+            response.may_be_reset && now.duration_since(response.taken_at) >= DISCARDED_AFTER
+        };
+        responses.unwritten.extract_if(.., is_discarded).for_each(|response| response.permits.release());
+        self.0.has_unwritten.store(!responses.unwritten.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Releases the permits of responses that were never written: their connection has closed.
+    pub(super) fn release_unwritten(&self) {
+        let unwritten = mem::take(&mut self.0.responses.lock().unwritten);
+        unwritten.iter().for_each(|response| response.permits.release());
+        self.0.has_unwritten.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,202 @@
+//! Headers that Envoy adds to the HTTP response, and the times in them.
+
+use std::time::Duration;
+
+use tollgate_core::{
+    ban::Ban,
+    clock::{Clock, Timestamp},
+    descriptor::Descriptor,
+};
+use tollgate_limiter::{
+    Spread,
+    decision::{Decision, Limited},
+};
+use tollgate_proto::envoy::config::core::v3::HeaderValue;
+
+use super::{HeaderStyle, ResponseOptions};
+
+/// Mark of a response decided without the store.
+const DEGRADED_HEADER: (&str, &str) = ("x-ratelimit-policy", "degraded");
+
+/// Mark of a denial because of a service's utilization.
+const SHED_HEADER: (&str, &str) = ("x-ratelimit-policy", "shed");
+
+/// Mark of a response to a banned client.
+const BANNED_HEADER: (&str, &str) = ("x-ratelimit-policy", "banned");
+
+/// Names of limit, remaining hits and reset, as envoyproxy/ratelimit has them.
+const RATELIMIT: [&str; 3] = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"];
+
+/// The most widespread names.
+const X_RATELIMIT: [&str; 3] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
+
+/// Receiver of the headers of a response.
+pub(super) trait HeaderSink {
+    /// Adds a header.
+    fn push(&mut self, name: &str, value: &str);
+}
+
+impl HeaderSink for Vec<HeaderValue> {
+    fn push(&mut self, name: &str, value: &str) {
+        Self::push(self, header(name, value.into()));
+    }
+}
+
+/// Adds the headers of the configured style, `Retry-After` on a denial unless it is off, and the marks of a degraded response, of a
+/// ban, and of a request that was shed. `ban` is the decision's.
+pub(super) fn add(
+    headers: &mut impl HeaderSink,
+    options: &ResponseOptions,
+    decision: &Decision<'_>,
+    times: &ResponseTimes<'_>,
+    ban: Option<&Ban>,
+) {
+    if options.headers != HeaderStyle::Off
+        && let Some((_, governing)) = decision.governing()
+    {
+        let reset = match options.headers {
+            HeaderStyle::Off => None,
+            HeaderStyle::Ratelimit => Some(add_triple(headers, options, governing, RATELIMIT)),
+            HeaderStyle::XRatelimit => Some(add_triple(headers, options, governing, X_RATELIMIT)),
+            HeaderStyle::Ietf => {
+                add_ietf(headers, decision, governing);
+                None
+            }
+        };
+        let reset_at = options.header_names.reset_at.as_deref();
+        if let Some(name) = reset.filter(|name| Some(*name) != reset_at) {
+            push_number(headers, name, whole_seconds(governing.until_reset()));
+        }
+        if let Some(name) = reset_at {
+            push_number(headers, name, times.unix_seconds(governing.until_reset()));
+        }
+    }
+    if let Some(seconds) = times.retry_after.filter(|_| options.retry_after_header) {
+        push_number(headers, "Retry-After", seconds);
+    }
+    let is_banned = ban.is_some_and(|ban| ban.is_enforced);
+    for (is_marked, (name, value)) in [
+        (decision.degraded.is_some(), DEGRADED_HEADER),
+        (is_banned, BANNED_HEADER),
+        (decision.shed.is_some(), SHED_HEADER),
+    ] {
+        if is_marked {
+            headers.push(name, value);
+        }
+    }
+}
+
+fn push_number(headers: &mut impl HeaderSink, name: &str, number: u64) {
+    headers.push(name, itoa::Buffer::new().format(number));
+}
+
+pub(super) fn header(name: &str, value: String) -> HeaderValue {
+    HeaderValue { key: name.into(), value, raw_value: Vec::new() }
+}
+
+/// Adds limit and remaining hits, and returns the name of the reset.
+fn add_triple<'a>(
+    headers: &mut impl HeaderSink,
+    options: &'a ResponseOptions,
+    governing: &Limited<'_>,
+    [limit, remaining, reset]: [&'a str; 3],
+) -> &'a str {
+    let names = &options.header_names;
+    push_number(headers, names.limit.as_deref().unwrap_or(limit), governing.quota.limit);
+    push_number(headers, names.remaining.as_deref().unwrap_or(remaining), governing.verdict.remaining);
+    names.reset.as_deref().unwrap_or(reset)
+}
+
+/// Adds `RateLimit-Policy` with every limit of the request, and `RateLimit` with the state of the governing one.
+fn add_ietf(headers: &mut impl HeaderSink, decision: &Decision<'_>, governing: &Limited<'_>) {
+    let policy = |limited: &Limited<'_>| {
+        let (name, quota) = (policy_name(limited), limited.quota);
+        if limited.algorithm.holds_permits() {
+            format!("{name};q={};qu=\"concurrent-requests\"", quota.limit)
+        } else {
+            format!("{name};q={};w={}", quota.limit, quota.window.seconds_at(limited.verdict.decided_at))
+        }
+    };
+    let mut policies: Vec<String> = Vec::new();
+    for limited in decision.every_limit() {
+        let policy = policy(limited);
+        if !policies.contains(&policy) {
+            policies.push(policy);
+        }
+    }
+    headers.push("RateLimit-Policy", &policies.join(", "));
+    let (remaining, until) = (governing.verdict.remaining, whole_seconds(governing.until_reset()));
+    headers.push("RateLimit", &format!("{};r={remaining};t={until}", policy_name(governing)));
+}
+
+/// Label of the limit as a structured-field string (RFC 9651).
+fn policy_name(limited: &Limited<'_>) -> String {
+    let mut quoted = String::from("\"");
+    for character in limited.label().chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            ' '..='~' => quoted.push(character),
+            _ => quoted.push('?'),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Time by which a point in time may be rounded down to a whole second. It covers the time from the store's decision to the
+/// response, and the difference of the clocks, so that all responses in a window report the same Unix time.
+const CLOCK_TOLERANCE: Duration = Duration::from_millis(50);
+
+/// Times of one response.
+#[derive(Debug)]
+pub(super) struct ResponseTimes<'a> {
+    clock: &'a Clock,
+    /// `Retry-After` of a denial in seconds: until the limits admit the request, and the delay of its key.
+    pub(super) retry_after: Option<u64>,
+}
+
+impl<'a> ResponseTimes<'a> {
+    /// Times of a response to a request with these descriptors.
+    pub(super) fn of(
+        clock: &'a Clock,
+        decision: &Decision<'_>,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+    ) -> Self {
+        let spread = Spread { domain, descriptors };
+        let retry_after = decision.spread_retry_after(&spread);
+        Self { clock, retry_after: retry_after.map(|wait| whole_seconds(wait).max(1)) }
+    }
+
+    /// Unix time in seconds after `wait`, rounded up.
+    pub(super) fn unix_seconds(&self, wait: Duration) -> u64 {
+        unix_seconds(self.clock.now(), wait)
+    }
+}
+
+fn unix_seconds(now: Timestamp, wait: Duration) -> u64 {
+    let then = Duration::from_micros(now.as_micros()).saturating_add(wait);
+    whole_seconds(then.saturating_sub(CLOCK_TOLERANCE))
+}
+
+/// Returns `duration` in seconds, rounded up.
+pub(super) fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unix_time_is_rounded_up_but_for_the_tolerance_of_the_clocks() {
+        let of = |now, micros| unix_seconds(Timestamp::from_micros(now), Duration::from_micros(micros));
+        assert_eq!(of(1_700_000_000_250_000, 9_750_000), 1_700_000_010);
+        // Times of one window's end, seen up to 50 ms after the decision.
+        assert_eq!(of(1_700_000_000_300_000, 9_750_000), 1_700_000_010);
+        assert_eq!(of(1_700_000_000_250_000, 9_749_000), 1_700_000_010);
+        assert_eq!(of(1_700_000_000_300_001, 9_750_000), 1_700_000_011);
+        assert_eq!(of(1_700_000_000_250_000, 10_450_000), 1_700_000_011);
+        assert_eq!(of(0, 0), 0);
+    }
+}

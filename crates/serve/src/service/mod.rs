@@ -1,0 +1,249 @@
+//! The rate-limit service: decodes protobuf requests, calls the limiter, and encodes its decision.
+
+mod banned_frames;
+mod decode;
+pub mod frame;
+mod headers;
+mod metadata;
+pub mod metrics;
+mod problem;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use tollgate_core::{descriptor::Descriptor, lease::LeaseId};
+use tollgate_limiter::{
+    Deadline, HeldPermits, Limiter,
+    decision::{Code, Decision, Status},
+};
+use tollgate_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use tollgate_store::StoreError;
+use tollgate_telemetry::traces::Span;
+
+use self::{banned_frames::BannedFrames, headers::ResponseTimes, metadata::NamedDecision};
+
+pub use self::settings::{HeaderNames, HeaderStyle, NamedDecisions, ResponseOptions};
+pub use self::{decode::PlainRequest, metrics::refused};
+pub use tollgate_core::descriptor::RequestBounds;
+
+/// Rate-limit service; one for each worker.
+#[derive(Clone, Debug)]
+pub struct Service {
+    limiter: Limiter,
+    options: ResponseOptions,
+    banned: BannedFrames,
+}
+
+/// Answer to a request.
+#[derive(Debug)]
+pub struct Answer<M> {
+    /// The message, or its frame.
+    pub message: M,
+    /// Code of the decision.
+    pub code: Code,
+    /// Permits of the lease that the message names. Dropping them releases them, unless they are marked as handed over.
+    pub permits: Option<HeldPermits>,
+}
+
+impl Answer<RateLimitResponse> {
+    /// Frames the message for gRPC.
+    pub fn framed(self) -> Answer<Bytes> {
+        Answer { message: frame::of(&self.message), code: self.code, permits: self.permits }
+    }
+}
+
+/// Content of a response.
+struct Parts<'a, 'r, 'd> {
+    decision: &'a Decision<'r>,
+    times: ResponseTimes<'a>,
+    descriptors: &'a [Descriptor<'d>],
+    permits: Option<&'a HeldPermits>,
+}
+
+/// Failure of a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// The request is malformed or too large.
+    #[error("{text}")]
+    Invalid {
+        /// The label of the reason in metrics.
+        reason: &'static str,
+        /// The reason.
+        text: String,
+    },
+    /// The lease that the caller names is a known one that does not hold the hits to be reserved.
+    #[error("the reservation of this id was settled, has ended or holds fewer hits; expected a new id")]
+    IdConflict,
+    /// No rules are loaded yet.
+    #[error("no rate limit configuration loaded")]
+    NoRules,
+    /// The store failed, and a limit has `on_store_error: error`.
+    #[error("store unavailable: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl RequestError {
+    /// Label of the error in metrics.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } | Self::IdConflict => "invalid",
+            Self::NoRules => "no_rules",
+            Self::Store(error) => error.label(),
+        }
+    }
+}
+
+impl Service {
+    /// Creates a service that decides with `limiter`.
+    pub fn new(limiter: Limiter, options: ResponseOptions) -> Self {
+        Self { limiter, options, banned: BannedFrames::default() }
+    }
+
+    /// Acquires permits and reserves hits under `lease`, as which the caller names them.
+    #[must_use]
+    pub fn with_lease(self, lease: LeaseId) -> Self {
+        Self { limiter: self.limiter.with_lease(lease), ..self }
+    }
+
+    /// Decides `request` before the deadline, and records the outcome in `span` and in metrics.
+    ///
+    /// # Errors
+    /// See [`RequestError`]. Being over the limit is not an error.
+    pub async fn respond(
+        &self,
+        request: &RateLimitRequest,
+        deadline: Deadline,
+        span: &mut Span,
+    ) -> Result<Answer<RateLimitResponse>, RequestError> {
+        let answer = match decode::descriptors(request, &RequestBounds::default()) {
+            Ok(descriptors) => {
+                let encode = |parts: &Parts<'_, '_, '_>| self.message(Some(request), parts);
+                self.decide(&request.domain, &descriptors, deadline, span, encode).await
+            }
+            Err(error) => Err(error),
+        };
+        record(&request.domain, &answer, span);
+        answer
+    }
+
+    /// Reads a request whose response needs no more than its domain and descriptors. Returns `None` for others, and for
+    /// those that are malformed or too large: [`Self::respond`] decides them.
+    pub fn read<'a>(&self, message: &'a [u8]) -> Option<PlainRequest<'a>> {
+        if self.options.dynamic_metadata {
+            return None;
+        }
+        PlainRequest::read(message, &RequestBounds::default())
+    }
+
+    /// Decides as [`Self::respond`], and returns the encoded response.
+    pub async fn answer(
+        &self,
+        request: &PlainRequest<'_>,
+        deadline: Deadline,
+        span: &mut Span,
+    ) -> Result<Answer<Bytes>, RequestError> {
+        let encode = |parts: &Parts<'_, '_, '_>| {
+            let encode = || frame::encode(&self.options, parts);
+            if !self.has_plain_response(parts) {
+                frame::of(&self.message(None, parts))
+            } else if self.options.header_names.reset_at.is_some() {
+                encode()
+            } else {
+                self.banned.get(request.bytes, parts, encode)
+            }
+        };
+        let answer = self.decide(request.domain, &request.descriptors, deadline, span, encode).await;
+        record(request.domain, &answer, span);
+        answer
+    }
+
+    /// Whether the store never waits, so that [`Self::answer`] and [`Self::respond`] are ready when first polled.
+    pub fn decides_at_once(&self) -> bool {
+        self.limiter.decides_at_once()
+    }
+
+    async fn decide<M>(
+        &self,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+        deadline: Deadline,
+        span: &mut Span,
+        encode: impl FnOnce(&Parts<'_, '_, '_>) -> M,
+    ) -> Result<Answer<M>, RequestError> {
+        let rules = self.limiter.rules();
+        let rules = rules.get().ok_or(RequestError::NoRules)?;
+        let refused = self.limiter.check_lease(&rules, domain, descriptors).err();
+        if let Some(refused) = refused {
+            return Err(RequestError::Invalid { reason: "lease", text: refused.to_string() });
+        }
+        span.decision_started();
+        let decided = self.limiter.decide(rules, domain, descriptors, deadline).await;
+        span.decided(decided.as_ref().ok().and_then(|(decision, _)| decision.degraded));
+        let (decision, permits) = decided?;
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            metrics::log_decision(domain, descriptors, &decision);
+        }
+        if self.limiter.has_id_conflict(&decision) {
+            return Err(RequestError::IdConflict);
+        }
+        let message = encode(&Parts {
+            decision: &decision,
+            times: ResponseTimes::of(self.limiter.clock(), &decision, domain, descriptors),
+            descriptors,
+            permits: permits.as_ref(),
+        });
+        Ok(Answer { message, code: decision.code, permits })
+    }
+
+    /// Whether the response has only statuses, headers, and metadata of a ban and of what decided.
+    fn has_plain_response(&self, Parts { decision, permits, .. }: &Parts<'_, '_, '_>) -> bool {
+        let has_body = self.options.problem_body && decision.code == Code::OverLimit;
+        let sheds = || decision.statuses.iter().any(|status| status.denying_shed().is_some());
+        !has_body && permits.is_none() && decision.degraded.is_none() && !sheds()
+    }
+
+    /// The response message. Metadata that describes the request is added if `request` is given.
+    fn message(&self, request: Option<&RateLimitRequest>, parts: &Parts<'_, '_, '_>) -> RateLimitResponse {
+        let Parts { decision, times, descriptors, permits } = parts;
+        let (mut message, ban) = (frame::response(decision), decision.ban());
+        headers::add(&mut message.response_headers_to_add, &self.options, decision, times, ban.as_ref());
+        if self.options.problem_body && decision.code == Code::OverLimit {
+            problem::add(&mut message, decision, times);
+        }
+        if let Some(request) = request.filter(|_| self.options.dynamic_metadata) {
+            message.dynamic_metadata = Some(metadata::of(request, decision));
+        }
+        if let Some(degraded) = decision.degraded {
+            let fields = [("policy", degraded.policy.name()), ("reason", degraded.reason)];
+            metadata::add(message.dynamic_metadata.get_or_insert_default(), "degraded", fields);
+        }
+        if let Some(shed) = decision.statuses.iter().find_map(Status::denying_shed) {
+            let fields = [("rule", &*shed.rule.path()), ("priority", shed.priority.name())];
+            metadata::add(message.dynamic_metadata.get_or_insert_default(), "shed", fields);
+        }
+        let named = NamedDecision::of(&self.options, decision, descriptors);
+        frame::merge_metadata(&mut message, ban.as_ref(), named.as_ref());
+        if let Some(permits) = permits {
+            metadata::add_lease(message.dynamic_metadata.get_or_insert_default(), permits.lease());
+        }
+        message
+    }
+}
+
+/// Records the outcome of a request in metrics and in `span`, and logs one that is refused.
+fn record<M>(domain: &str, answer: &Result<Answer<M>, RequestError>, span: &mut Span) {
+    let result = match answer {
+        Ok(Answer { code: Code::OverLimit, .. }) => "over_limit",
+        Ok(Answer { code: Code::Ok, .. }) => "ok",
+        Err(error) => error.label(),
+    };
+    match answer {
+        Err(RequestError::Invalid { reason, text }) => refused(reason, Some(domain), text),
+        _ => metrics::answered(result),
+    }
+    match answer {
+        Ok(_) => span.answered(result),
+        Err(_) => span.failed(result),
+    }
+}

@@ -1,0 +1,348 @@
+//! Formats deltas as lines, with names that rewrites change: the mogrifiers of envoyproxy/ratelimit.
+
+use std::{str::FromStr, time::Duration};
+
+use cadence::{
+    Counted, Gauged, Metric, MetricBuilder, MetricResult, NopMetricSink, StatsdClient, Timed,
+    ext::{MetricValue, ToTimerValue},
+};
+use regex_automata::meta::{Builder, Config, Regex};
+use tollgate_metrics::{Delta, Measure};
+
+use super::settings::{Rewrites, StatsdFormat, StatsdSettings, Tags};
+
+/// Nanoseconds in a millisecond.
+const NANOS_PER_MILLI: f64 = 1_000_000.0;
+
+/// Formatter of lines.
+#[derive(Debug)]
+pub(super) struct Lines {
+    /// Formats only. Its sink discards lines, because the sender must know the lines of each packet.
+    client: StatsdClient,
+    style: Style,
+}
+
+#[derive(Debug)]
+enum Style {
+    /// The format of envoyproxy/ratelimit: tags are the end of the name.
+    Plain { tags: String },
+    /// Separate tags, and rewritten names.
+    Dogstatsd { tags: Vec<(String, String)>, rewrites: Vec<Rewrite> },
+}
+
+/// A timer value with a fraction, as most are below a millisecond.
+struct Milliseconds(f64);
+
+impl ToTimerValue for Milliseconds {
+    fn try_to_value(self) -> MetricResult<MetricValue> {
+        Ok(MetricValue::Float(self.0))
+    }
+}
+
+impl Lines {
+    pub(super) fn new(format: StatsdFormat, settings: StatsdSettings) -> Self {
+        let tags = settings.tags.into_iter().flat_map(|Tags(tags)| tags);
+        // Separators are replaced, as in envoyproxy/ratelimit.
+        let mut tags: Vec<_> = tags.map(|(key, value)| (key, value.replace(['.', ':', '|'], "_"))).collect();
+        tags.sort();
+        let rewrites = settings.rewrites.into_iter().flat_map(|Rewrites(rewrites)| rewrites);
+        let style = match format {
+            StatsdFormat::Plain => {
+                Style::Plain { tags: tags.iter().map(|(key, value)| format!(".__{key}={value}")).collect() }
+            }
+            StatsdFormat::Dogstatsd => Style::Dogstatsd { tags, rewrites: rewrites.collect() },
+        };
+        Self { client: StatsdClient::from_sink("", NopMetricSink), style }
+    }
+
+    /// The line for a delta, without a line feed.
+    pub(super) fn of(&self, delta: &Delta) -> String {
+        match &self.style {
+            Style::Plain { tags } => self.write(&format!("{}{tags}", delta.name), delta.measure, &[]),
+            Style::Dogstatsd { tags, rewrites } => {
+                match rewrites.iter().find_map(|rewrite| rewrite.apply(&delta.name)) {
+                    None => self.write(&delta.name, delta.measure, tags),
+                    Some((name, made)) => {
+                        let made = made.into_iter().map(|(key, value)| (key, value.replace([',', '|'], "_")));
+                        let tags: Vec<_> = tags.iter().cloned().chain(made).collect();
+                        self.write(&name, delta.measure, &tags)
+                    }
+                }
+            }
+        }
+    }
+
+    fn write(&self, name: &str, measure: Measure, tags: &[(String, String)]) -> String {
+        match measure {
+            Measure::Count(count) => text(self.client.count_with_tags(name, count), tags),
+            Measure::Gauge(value) => text(self.client.gauge_with_tags(name, value), tags),
+            Measure::Times { time, calls } => {
+                let builder = self.client.time_with_tags(name, milliseconds(time));
+                match calls {
+                    1 => text(builder, tags),
+                    _ => text(builder.with_sampling_rate(rate(calls)), tags),
+                }
+            }
+        }
+    }
+}
+
+fn text<'a, T: Metric + From<String>>(
+    builder: MetricBuilder<'a, '_, T>,
+    tags: &'a [(String, String)],
+) -> String {
+    let builder = tags.iter().fold(builder, |builder, (key, value)| builder.with_tag(key, value));
+    // The sink does not fail.
+    builder.try_send().map(|metric| metric.as_metric_str().to_owned()).unwrap_or_default()
+}
+
+#[allow(clippy::float_arithmetic)] // For display only.
+fn milliseconds(time: Duration) -> Milliseconds {
+    Milliseconds(time.as_nanos() as f64 / NANOS_PER_MILLI)
+}
+
+/// The sampling rate that stands for a number of calls. Servers use its inverse, and some round that down.
+#[allow(clippy::float_arithmetic)]
+fn rate(calls: u64) -> f64 {
+    let calls = calls as f64;
+    let mut rate = calls.recip();
+    while rate.recip() < calls {
+        rate = rate.next_down();
+    }
+    rate
+}
+
+/// Memory limit of a compiled expression, and of its matching cache.
+const MAX_REGEX_BYTES: usize = 1 << 20;
+
+/// A pattern for metric names, the new name, and the tags.
+#[derive(Clone, Debug)]
+pub struct Rewrite {
+    pattern: Regex,
+    name: Template,
+    tags: Vec<(String, Template)>,
+    /// The text it was parsed from.
+    source: Box<str>,
+}
+
+impl PartialEq for Rewrite {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
+impl Eq for Rewrite {}
+
+/// A text with placeholders `$1`, `$2`, … for the groups of a match, and `$0` for the whole match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Template(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Group(usize),
+}
+
+/// Reason why a text is not a rewrite.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RewriteError {
+    /// Too few or too many parts.
+    #[error("expected PATTERN NAME [TAG:VALUE,…], with \\x20 for a space in the pattern")]
+    Parts,
+    /// An invalid pattern.
+    #[error("the pattern is invalid; expected a regular expression of at most 1 MiB")]
+    Pattern,
+    /// An invalid name.
+    #[error("expected a name without : and |")]
+    Name,
+    /// Invalid tags.
+    #[error("expected tags as TAG:VALUE,…")]
+    Tags,
+    /// A missing group.
+    #[error("the pattern has no group ${0}; expected one that it has")]
+    Group(usize),
+}
+
+impl FromStr for Rewrite {
+    type Err = RewriteError;
+
+    fn from_str(text: &str) -> Result<Self, RewriteError> {
+        let parts: Vec<&str> = text.split_whitespace().collect();
+        let (pattern, name, tags) = match *parts {
+            [pattern, name] => (pattern, name, ""),
+            [pattern, name, tags] => (pattern, name, tags),
+            _ => return Err(RewriteError::Parts),
+        };
+        let config =
+            Config::new().nfa_size_limit(Some(MAX_REGEX_BYTES)).hybrid_cache_capacity(MAX_REGEX_BYTES);
+        let pattern = Builder::new().configure(config).build(pattern).map_err(|_| RewriteError::Pattern)?;
+        if name.contains([':', '|']) {
+            return Err(RewriteError::Name);
+        }
+        let tag = |text: &str| match text.split_once(':') {
+            Some((key, value)) if !key.is_empty() && !key.contains('|') && !value.is_empty() => {
+                Ok((key.to_owned(), Template::new(value)))
+            }
+            _ => Err(RewriteError::Tags),
+        };
+        let tags: Vec<_> =
+            tags.split(',').filter(|tag| !tag.is_empty()).map(tag).collect::<Result<_, _>>()?;
+        let source = parts.join(" ").into();
+        let rewrite = Self { pattern, name: Template::new(name), tags, source };
+        let templates = [&rewrite.name].into_iter().chain(rewrite.tags.iter().map(|(_, value)| value));
+        let groups = rewrite.pattern.group_info().all_group_len();
+        let group = |piece: &Piece| if let Piece::Group(group) = piece { Some(*group) } else { None };
+        match templates.flat_map(|template| &template.0).filter_map(group).max() {
+            Some(last) if last >= groups => Err(RewriteError::Group(last)),
+            Some(_) | None => Ok(rewrite),
+        }
+    }
+}
+
+impl Rewrite {
+    /// The new name of a metric, and its tags that are not empty. `None` if the pattern does not match, or the new name would
+    /// be empty.
+    pub fn apply(&self, name: &str) -> Option<(String, Vec<(String, String)>)> {
+        let mut groups = self.pattern.create_captures();
+        self.pattern.captures(name, &mut groups);
+        if !groups.is_match() {
+            return None;
+        }
+        let group = |at| groups.get_group(at).and_then(|span| name.get(span.range())).unwrap_or_default();
+        let tags = self.tags.iter().map(|(key, value)| (key.clone(), value.fill(&group)));
+        let tags = tags.filter(|(_, value)| !value.is_empty()).collect();
+        Some((self.name.fill(&group), tags)).filter(|(name, _)| !name.is_empty())
+    }
+}
+
+impl Template {
+    fn new(text: &str) -> Self {
+        let mut parts = text.split('$');
+        let mut pieces = vec![Piece::Text(parts.next().unwrap_or_default().to_owned())];
+        for part in parts {
+            let ends = part.find(|character: char| !character.is_ascii_digit()).unwrap_or(part.len());
+            let (digits, rest) = part.split_at_checked(ends).unwrap_or_default();
+            match digits.parse() {
+                Ok(group) => pieces.extend([Piece::Group(group), Piece::Text(rest.to_owned())]),
+                Err(_) => pieces.push(Piece::Text(format!("${part}"))),
+            }
+        }
+        Self(pieces)
+    }
+
+    fn fill<'a>(&'a self, group: &impl Fn(usize) -> &'a str) -> String {
+        let pieces = self.0.iter().map(|piece| match piece {
+            Piece::Text(text) => text,
+            Piece::Group(at) => group(*at),
+        });
+        pieces.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_metrics::{DeltaSources, Deltas, series::KINDS};
+
+    use super::*;
+
+    fn lines(format: StatsdFormat, rewrites: &[&str]) -> Lines {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let rewrites = rewrites.iter().map(|text| text.parse().expect("a rewrite")).collect();
+        let settings = StatsdSettings {
+            server: None,
+            interval: Duration::from_secs(10),
+            tags: Some(Tags(vec![pair("zone", "eu-1"), pair("host", "a.b:c")])),
+            rewrites: vec![Rewrites(rewrites)],
+        };
+        Lines::new(format, settings)
+    }
+
+    fn change(name: &str, measure: Measure) -> Delta {
+        static ONE_GAUGE: DeltaSources = DeltaSources {
+            series: [("", ""); KINDS],
+            series_name: |_, _| String::new(),
+            counters: &[],
+            times: ("", Vec::new),
+            gauge: ("", || 1),
+        };
+        let any = Deltas::new(&ONE_GAUGE).read().last().expect("the gauge");
+        Delta { name: name.to_owned(), measure, ..any }
+    }
+
+    #[test]
+    fn plain_lines_have_sorted_tags_after_the_name() {
+        let lines = lines(StatsdFormat::Plain, &[]);
+        let of = |measure| lines.of(&change("a.b", measure));
+        assert_eq!(of(Measure::Count(7)), "a.b.__host=a_b_c.__zone=eu-1:7|c");
+        assert_eq!(of(Measure::Gauge(0)), "a.b.__host=a_b_c.__zone=eu-1:0|g");
+        let times = |calls| Measure::Times { time: Duration::from_nanos(37_500), calls };
+        assert_eq!(of(times(1)), "a.b.__host=a_b_c.__zone=eu-1:0.0375|ms");
+        assert_eq!(of(times(100)), "a.b.__host=a_b_c.__zone=eu-1:0.0375|ms|@0.01");
+    }
+
+    #[test]
+    fn dogstatsd_lines_have_separate_tags_and_the_first_matching_rewrite_applies() {
+        let rewrites = ["^x y", r"^a\.(.*)\.(\w+)$ new.$2 k:$1", "^a never"];
+        let lines = lines(StatsdFormat::Dogstatsd, &rewrites);
+        let of = |name| lines.of(&change(name, Measure::Count(7)));
+        assert_eq!(of("a.p,q.total"), "new.total:7|c|#host:a_b_c,zone:eu-1,k:p_q");
+        assert_eq!(of("b"), "b:7|c|#host:a_b_c,zone:eu-1");
+        let times = Measure::Times { time: Duration::from_millis(175), calls: 4 };
+        assert_eq!(lines.of(&change("t", times)), "t:175|ms|@0.25|#host:a_b_c,zone:eu-1");
+    }
+
+    #[test]
+    fn a_rate_yields_the_exact_number_of_calls_however_a_server_rounds() {
+        for calls in (2..5_000).chain([49 * 49, 999_983, 123_456_789]) {
+            let rate: f64 = format!("{}", rate(calls)).parse().expect("a number");
+            assert_eq!((rate.recip().floor() as u64, rate.recip().round() as u64), (calls, calls));
+        }
+    }
+
+    fn rewrite(text: &str) -> Rewrite {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn names_and_tags_are_filled_from_groups() {
+        let per_rule = rewrite(
+            r"^ratelimit\.service\.rate_limit\.([^.]+)\.(.*)\.([^.]+)$ ratelimit.service.rate_limit.$3 domain:$1,descriptor:$2",
+        );
+        let (name, tags) =
+            per_rule.apply("ratelimit.service.rate_limit.edge.a_b.c.total_hits").expect("matched");
+        assert_eq!(name, "ratelimit.service.rate_limit.total_hits");
+        let tag = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(tags, [tag("domain", "edge"), tag("descriptor", "a_b.c")]);
+        assert!(per_rule.apply("ratelimit.service.config_load_success").is_none());
+    }
+
+    #[test]
+    fn group_zero_is_the_whole_match_and_other_dollars_are_literal() {
+        let named = |text: &str, name: &str| rewrite(text).apply(name).map(|(name, _)| name);
+        assert_eq!(named("b(x)?c p.$0.$1$x.$", "abcd").as_deref(), Some("p.bc.$x.$"));
+        assert_eq!(named("b(x)?c $1$0", "abxcd").as_deref(), Some("xbxc"));
+        assert_eq!(named("b(x)?c $1", "abcd"), None, "it has to be called something");
+        assert_eq!(rewrite("b(x)?c n k:$1,l:m").apply("bc").map(|(_, tags)| tags.len()), Some(1));
+    }
+
+    #[test]
+    fn an_invalid_rewrite_is_refused() {
+        for (text, error) in [
+            ("", RewriteError::Parts),
+            ("pattern", RewriteError::Parts),
+            ("a b c d", RewriteError::Parts),
+            ("( name", RewriteError::Pattern),
+            ("(a{1000}){1000} name", RewriteError::Pattern),
+            ("a na:me", RewriteError::Name),
+            ("a na|me", RewriteError::Name),
+            ("a name tag", RewriteError::Tags),
+            ("a name tag:", RewriteError::Tags),
+            ("a name :value", RewriteError::Tags),
+            ("a name k|c:value", RewriteError::Tags),
+            ("(a) $2", RewriteError::Group(2)),
+            ("(a) name tag:$3", RewriteError::Group(3)),
+        ] {
+            assert_eq!(text.parse::<Rewrite>().map(|_| ()), Err(error), "{text}");
+        }
+    }
+}
