@@ -11,13 +11,12 @@ import appearance
 import demo
 import editing
 import first_use
+import fleet
 import modules
 import operations
 import roles
 from browser import Browser
 from instance import Instance
-
-import fleet
 
 SCENARIOS = {
     "newcomer": first_use.newcomer,

@@ -54,7 +54,7 @@ lua() {
 mapfile -t scripts < <(git ls-files '*.sh' .ci/run)
 lint shellcheck "$bin/shellcheck" "${scripts[@]}"
 lint luacheck lua
-lint oxlint "$bin/oxlint" --config tests/lint/oxlint.json --deny-warnings --quiet src
+lint oxlint "$bin/oxlint" --config tests/lint/oxlint.json --deny-warnings --quiet crates/admin/src
 lint ruff "$bin/ruff" check --quiet --no-cache --config tests/lint/ruff.toml .
 lint rumdl "$bin/rumdl" check --config tests/lint/rumdl.toml --no-cache --quiet .
 lint actionlint target/actionlint/actionlint -shellcheck "$bin/shellcheck" -pyflakes ""
