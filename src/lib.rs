@@ -31,7 +31,6 @@
 #![cfg_attr(test, allow(clippy::float_arithmetic))]
 
 // The crates below, under the names that tests, benchmarks and documentation use.
-pub use tollgate_cli as cli;
 pub use tollgate_control as control;
 pub use tollgate_core::{
     PathStep, RecordId, SyncMode, algorithm, ban, calendar, clock, descriptor, duration, lease, quota,

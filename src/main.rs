@@ -10,9 +10,8 @@ use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
     bootstrap, documentation,
-    settings::{self, Command, Settings, command},
+    settings::{self, Command, Settings},
 };
-use tollgate_cli::{self as cli, admin_client, check};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -20,19 +19,11 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 fn main() -> ExitCode {
     match settings::parse(env::args_os(), env::vars_os()) {
         Ok(Command::Serve(settings)) => serve(*settings),
-        Ok(Command::Check(flags)) => exit_code(&check::check(&flags, &mut io::stdout(), &mut io::stderr())),
-        Ok(Command::Explain(flags)) => {
-            exit_code(&check::explain(&flags, &mut io::stdout(), &mut io::stderr()))
-        }
-        Ok(Command::Schema) => exit_code(&check::schema(&mut io::stdout())),
-        Ok(Command::Completions(shell)) => exit_code(&cli::completions(command(), shell, &mut io::stdout())),
-        Ok(Command::Man(directory)) => {
-            exit_code(&cli::man(command(), directory.as_deref(), &mut io::stdout(), &mut io::stderr()))
+        #[cfg(feature = "cli")]
+        Ok(Command::Cli(command)) => {
+            exit_code(&command.run(settings::command(), &mut io::stdout(), &mut io::stderr()))
         }
         Ok(Command::Docs(page)) => exit_code(&documentation::run(page, &mut io::stdout())),
-        Ok(Command::AdminClient(settings)) => {
-            exit_code(&admin_client::run(&settings, &mut io::stdout(), &mut io::stderr()))
-        }
         Err(error) => {
             error.print();
             error.exit_code().into()

@@ -1,13 +1,12 @@
 //! Command line: its commands, and the settings of each from words and environment.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::ffi::OsString;
 
 use clap::{
-    ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+    ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
-use tollgate_cli::flags::{AdminClientSettings, AdminCommand, CheckFlags, ConnectionSettings, ExplainFlags};
 use tollgate_flags::{
     Problem,
     environment::{Environment, EnvironmentFlags, multi_line, only_flags, trimmed},
@@ -41,18 +40,9 @@ const BASIC: [&str; 16] = [
 pub enum Command {
     /// Serve requests until a signal.
     Serve(Box<Settings>),
-    /// Validate a configuration.
-    Check(CheckFlags),
-    /// Explain the rules that a request matches.
-    Explain(ExplainFlags),
-    /// Call the admin API of a running server.
-    AdminClient(AdminClientSettings),
-    /// Print the JSON Schema of the rules.
-    Schema,
-    /// Print the completions of a shell.
-    Completions(clap_complete::Shell),
-    /// Print the manual page, or write all to a directory.
-    Man(Option<PathBuf>),
+    /// Another subcommand.
+    #[cfg(feature = "cli")]
+    Cli(tollgate_cli::Command),
     /// Print a generated page of the documentation.
     Docs(DocsPage),
 }
@@ -79,27 +69,9 @@ struct Cli {
 enum Verb {
     /// Serve requests until SIGTERM or SIGINT. The default command.
     Serve(Box<Settings>),
-    /// Validate a configuration: report every problem, and exit with 1 if there is one.
-    Check(CheckFlags),
-    /// Explain the rules that a request matches: the branch that each entry takes and those it passes over, the limit, the
-    /// counter, its hash tag and its Redis Cluster slot. Charges nothing.
-    Explain(ExplainFlags),
+    #[cfg(feature = "cli")]
     #[command(flatten)]
-    AdminClient(AdminCommand),
-    /// Print the JSON Schema of the rules and of overlays, for editors.
-    Schema,
-    /// Print the completions of a shell, for a file that it loads.
-    Completions {
-        /// Shell that loads the completions.
-        #[arg(value_name = "SHELL", value_enum)]
-        shell: clap_complete::Shell,
-    },
-    /// Print the manual page, or write one for each command to a directory.
-    Man {
-        /// Directory for the pages, which is created.
-        #[arg(value_name = "DIR")]
-        directory: Option<PathBuf>,
-    },
+    Cli(tollgate_cli::Verb),
     /// Print a generated page of the documentation, in Markdown.
     #[command(hide = true)]
     Docs {
@@ -166,7 +138,9 @@ fn parse_words(
     };
     let found = match verb.map(clap::Command::get_name) {
         // These print files for other programs.
-        Some(DOCS | SCHEMA | COMPLETIONS | MAN) => EnvironmentFlags::default(),
+        Some(DOCS) => EnvironmentFlags::default(),
+        #[cfg(feature = "cli")]
+        Some(verb) if tollgate_cli::prints_files(verb) => EnvironmentFlags::default(),
         Some(_) | None => {
             environment::flags_of(&Environment::new(environment), verb.unwrap_or(command), command, is_given)
         }
@@ -190,16 +164,8 @@ fn stated_command(matches: &ArgMatches, notices: Vec<String>) -> Result<Command,
     let cli = Cli::from_arg_matches(matches)?;
     Ok(match cli.verb.unwrap_or_else(|| Verb::Serve(Box::new(cli.serve))) {
         Verb::Serve(settings) => Command::Serve(Box::new(settings.resolved(notices)?)),
-        Verb::Check(flags) => Command::Check(flags),
-        Verb::Explain(flags) => Command::Explain(flags),
-        Verb::AdminClient(command) => {
-            let matches = matches.subcommand().map_or(matches, |(_, matches)| matches);
-            let connection = ConnectionSettings::from_arg_matches(matches)?;
-            Command::AdminClient(AdminClientSettings { connection, command })
-        }
-        Verb::Schema => Command::Schema,
-        Verb::Completions { shell } => Command::Completions(shell),
-        Verb::Man { directory } => Command::Man(directory),
+        #[cfg(feature = "cli")]
+        Verb::Cli(verb) => Command::Cli(tollgate_cli::Command::new(verb, matches)?),
         Verb::Docs { page } => Command::Docs(page),
     })
 }
@@ -268,23 +234,14 @@ fn required_flags(error: &clap::Error) -> impl Iterator<Item = String> {
 
 const SERVE: &str = "serve";
 const DOCS: &str = "docs";
-const SCHEMA: &str = "schema";
-const COMPLETIONS: &str = "completions";
-const MAN: &str = "man";
 
 /// The command line, with the variables of each flag in its help.
 pub fn command() -> clap::Command {
     let verb = |verb: clap::Command| {
         let verb = verb.mut_args(switch);
-        match verb.get_name() {
-            SERVE => verb.mut_args(brief),
-            name if AdminCommand::has_subcommand(name) => {
-                // The connection has a description of its own.
-                let about = verb.get_about().cloned().unwrap_or_default();
-                ConnectionSettings::augment_args(verb).about(about)
-            }
-            _ => verb,
-        }
+        #[cfg(feature = "cli")]
+        let verb = tollgate_cli::with_connection(verb);
+        if verb.get_name() == SERVE { verb.mut_args(brief) } else { verb }
     };
     let command = Cli::command().mut_args(switch).mut_args(brief).mut_subcommands(verb);
     environment::shown_in_help(command)

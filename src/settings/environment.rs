@@ -1,7 +1,6 @@
 //! Flags that the environment sets.
 
 use clap::{Arg, ArgAction, Command};
-use tollgate_cli::flags as admin_client;
 use tollgate_envoyproxy::variables::{self, Inputs};
 use tollgate_flags::{
     Problem,
@@ -9,6 +8,12 @@ use tollgate_flags::{
 };
 
 pub(super) use tollgate_rules::config::nearest;
+
+/// Flags of the commands that call a server, which have variables.
+#[cfg(feature = "cli")]
+const CLIENT_FLAGS: &[&str] = &tollgate_cli::flags::FLAGS;
+#[cfg(not(feature = "cli"))]
+const CLIENT_FLAGS: &[&str] = &[];
 
 /// Collects the flags of `verb`, a subcommand of `root`, which has every flag with a variable. Variables of the
 /// reference are ignored for flags that are `given` as words or by the `TOLLGATE_` variable: some, such as HOST, have
@@ -33,7 +38,7 @@ pub(super) fn flags_of(
             found.add(verb, setting.flag, &setting.variable, setting.value.into());
         }
     }
-    for flag in flags(verb).filter(|flag| has_flag(root, flag) || admin_client::FLAGS.contains(flag)) {
+    for flag in flags(verb).filter(|flag| has_flag(root, flag) || CLIENT_FLAGS.contains(flag)) {
         let name = variable(flag);
         // The last occurrence does not override the others of a flag that accumulates.
         if given(flag) && collects(verb, flag) {
@@ -57,7 +62,7 @@ fn unsafely_empty(environment: &Environment) -> impl Iterator<Item = Problem> {
 
 /// Reports unknown variables with the prefix of tollgate: most likely misspelled.
 fn unknown_variables(environment: &Environment, root: &Command) -> impl Iterator<Item = Problem> {
-    let known: Vec<String> = flags(root).chain(admin_client::FLAGS).map(variable).collect();
+    let known: Vec<String> = flags(root).chain(CLIENT_FLAGS.iter().copied()).map(variable).collect();
     let ours = environment.variables.iter().filter(|(name, _)| name.starts_with(PREFIX));
     ours.filter_map(move |(name, value)| {
         let is_known = known.contains(name) || is_service_link(name, value.to_str().unwrap_or_default());

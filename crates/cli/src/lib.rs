@@ -11,17 +11,118 @@ pub mod flags;
 use std::{
     fs,
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-use clap::Command;
+use clap::{ArgMatches, Args as _, FromArgMatches as _, Subcommand};
 use clap_complete::Shell;
+
+use self::flags::{AdminClientSettings, AdminCommand, CheckFlags, ConnectionSettings, ExplainFlags};
+
+/// Subcommands that do not serve.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Validate a configuration: report every problem, and exit with 1 if there is one.
+    Check(CheckFlags),
+    /// Explain the rules that a request matches: the branch that each entry takes and those it passes over, the limit, the
+    /// counter, its hash tag and its Redis Cluster slot. Charges nothing.
+    Explain(ExplainFlags),
+    #[command(flatten)]
+    AdminClient(AdminCommand),
+    /// Print the JSON Schema of the rules and of overlays, for editors.
+    Schema,
+    /// Print the completions of a shell, for a file that it loads.
+    Completions {
+        /// Shell that loads the completions.
+        #[arg(value_name = "SHELL", value_enum)]
+        shell: Shell,
+    },
+    /// Print the manual page, or write one for each command to a directory.
+    Man {
+        /// Directory for the pages, which is created.
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
+}
+
+/// A parsed subcommand.
+#[derive(Debug)]
+pub enum Command {
+    /// Validate a configuration.
+    Check(CheckFlags),
+    /// Explain the rules that a request matches.
+    Explain(ExplainFlags),
+    /// Call the admin API of a running server.
+    AdminClient(AdminClientSettings),
+    /// Print the JSON Schema of the rules.
+    Schema,
+    /// Print the completions of a shell.
+    Completions(Shell),
+    /// Print the manual page, or write all to a directory.
+    Man(Option<PathBuf>),
+}
+
+impl Command {
+    /// The subcommand `verb`, which `matches` state.
+    ///
+    /// # Errors
+    /// Invalid flags of the connection to a server.
+    pub fn new(verb: Verb, matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(match verb {
+            Verb::Check(flags) => Self::Check(flags),
+            Verb::Explain(flags) => Self::Explain(flags),
+            Verb::AdminClient(command) => {
+                let matches = matches.subcommand().map_or(matches, |(_, matches)| matches);
+                let connection = ConnectionSettings::from_arg_matches(matches)?;
+                Self::AdminClient(AdminClientSettings { connection, command })
+            }
+            Verb::Schema => Self::Schema,
+            Verb::Completions { shell } => Self::Completions(shell),
+            Verb::Man { directory } => Self::Man(directory),
+        })
+    }
+
+    /// Runs the subcommand of a program with the command line `program`. Returns whether it succeeded without findings.
+    ///
+    /// # Errors
+    /// The output is closed.
+    pub fn run(
+        self,
+        program: clap::Command,
+        out: &mut impl Write,
+        errors: &mut impl Write,
+    ) -> io::Result<bool> {
+        match self {
+            Self::Check(flags) => check::check(&flags, out, errors),
+            Self::Explain(flags) => check::explain(&flags, out, errors),
+            Self::AdminClient(settings) => admin_client::run(&settings, out, errors),
+            Self::Schema => check::schema(out),
+            Self::Completions(shell) => completions(program, shell, out),
+            Self::Man(directory) => man(program, directory.as_deref(), out, errors),
+        }
+    }
+}
+
+/// The flags of the subcommand that [`Verb`] does not state: those of the connection to a server.
+pub fn with_connection(verb: clap::Command) -> clap::Command {
+    if !AdminCommand::has_subcommand(verb.get_name()) {
+        return verb;
+    }
+    // The connection has a description of its own.
+    let about = verb.get_about().cloned().unwrap_or_default();
+    ConnectionSettings::augment_args(verb).about(about)
+}
+
+/// Whether a subcommand prints files for other programs, and so reads no variables.
+pub fn prints_files(verb: &str) -> bool {
+    matches!(verb, "schema" | "completions" | "man")
+}
 
 /// Prints the completions of a shell for a command line.
 ///
 /// # Errors
 /// The output is closed.
-pub fn completions(mut command: Command, shell: Shell, out: &mut impl Write) -> io::Result<bool> {
+fn completions(mut command: clap::Command, shell: Shell, out: &mut impl Write) -> io::Result<bool> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "tollgate", &mut script);
     out.write_all(&script)?;
@@ -33,8 +134,8 @@ pub fn completions(mut command: Command, shell: Shell, out: &mut impl Write) -> 
 ///
 /// # Errors
 /// The output is closed.
-pub fn man(
-    command: Command,
+fn man(
+    command: clap::Command,
     directory: Option<&Path>,
     out: &mut impl Write,
     errors: &mut impl Write,

@@ -1,3 +1,4 @@
+#[cfg(feature = "cli")]
 mod admin_client;
 mod reference;
 mod reference_redis;
@@ -219,10 +220,13 @@ fn a_unix_socket_stands_in_for_the_port_unless_something_stronger_names_one() {
     assert_eq!(listen.to_string(), "127.0.0.1:1");
 }
 
+#[cfg(feature = "cli")]
 #[test]
 fn check_takes_its_own_settings_from_the_environment_and_ignores_the_others() {
     let variables = [("MERGE_DOMAIN_CONFIG", "true"), ("TOLLGATE_TYPO", "1"), ("GRPC_PORT", "x")];
-    let Ok(Command::Check(flags)) = read("check --strict dir", &variables) else { panic!("no check") };
+    let Ok(Command::Cli(tollgate_cli::Command::Check(flags))) = read("check --strict dir", &variables) else {
+        panic!("no check")
+    };
     assert_eq!(flags.directory, PathBuf::from("dir"));
     assert_eq!(
         flags.reading.options(),
