@@ -11,7 +11,7 @@ use tollgate_fleet::{
 };
 use tollgate_limiter::{ActiveRules, Observations, OwnShares};
 use tollgate_metrics::Exporter;
-use tollgate_regions::{self as regions, Lending, PeersError, Regions};
+use tollgate_regions::{self as regions, Lending, PeersError, PrimaryCalls, PrimaryRouter, Regions};
 use tollgate_rules::{TableSize, config::LoadError};
 use tollgate_runtime::panics::{self, CancelOnPanic};
 use tollgate_serve::{
@@ -20,7 +20,7 @@ use tollgate_serve::{
     net::{Port, tls::TlsError},
     readiness::Readiness,
 };
-use tollgate_store::{BackgroundQueue, StoreError, loans::ShareWatch, primary::PrimaryCalls};
+use tollgate_store::{BackgroundQueue, StoreError, loans::ShareWatch};
 use tollgate_telemetry::traces::TraceExporter;
 
 use super::{
@@ -29,7 +29,7 @@ use super::{
     reports,
     rule_sources::{self, FirstRules},
     running::{Instance, RegionTasks, Running},
-    stores::{AdminStore, ServiceFactory, Stores, report_memory},
+    stores::{AdminStore, ServiceFactory, StoreLayer, Stores, report_memory},
     workers::{WorkerConfig, WorkerLost, start_workers},
 };
 use crate::settings::Settings;
@@ -96,7 +96,10 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
     let (calls, queue) = PrimaryCalls::new();
     let regions = load_regions(&mut settings, &shares, &calls)?;
     let peers = settings.region.as_ref().and_then(|region| region.peers.clone());
-    let stores = Stores::new(&settings, regions.as_ref().map(|_| calls));
+    let in_front = regions
+        .is_some()
+        .then(|| -> StoreLayer { Arc::new(move |own| Arc::new(PrimaryRouter::new(own, calls.clone()))) });
+    let stores = Stores::new(&settings, in_front);
     let memory_gauge = AbortOnDropHandle::new(tokio::spawn(report_memory(stores.memory.clone())));
     let tracing = settings
         .traces

@@ -26,7 +26,6 @@ use tollgate_serve::{
 use tollgate_store::{
     BackgroundQueue, CounterStore, LastVerdicts, MemoryStore, RedisStore, Store, StoreError,
     metrics as store_metrics,
-    primary::{PrimaryCalls, PrimaryRouter},
     redis::{RedisSettings, first_decision},
 };
 use tollgate_telemetry::traces::Tracer;
@@ -40,17 +39,19 @@ const MIN_BACKGROUND_TIMEOUT: Duration = Duration::from_millis(500);
 /// Interval of the metrics of the memory store.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Puts another store in front of one, as for counters that another region decides.
+pub(super) type StoreLayer = Arc<dyn Fn(Arc<dyn CounterStore>) -> Arc<dyn CounterStore> + Send + Sync>;
+
 /// Factory of store handles.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Stores {
     /// Redis, to which each worker has its own connections, if the counters are there.
     redis: Option<RedisStores>,
     /// Counters in this process: of all workers, or of this instance while Redis is unavailable.
     pub(super) memory: MemoryStore,
-    /// Decisions without Redis or the primary region.
+    /// Decisions without a store that decides by calls.
     fallback: Option<Fallback>,
-    /// Calls to the primary region, in a region.
-    primary: Option<PrimaryCalls>,
+    in_front: Option<StoreLayer>,
 }
 
 /// Factory of handles on Redis.
@@ -66,16 +67,16 @@ struct RedisStores {
 }
 
 impl Stores {
-    /// Opens stores that call the primary region by `primary`, in a region.
-    pub(super) fn new(settings: &Settings, primary: Option<PrimaryCalls>) -> Self {
+    /// Opens stores behind `in_front`, if it is given.
+    pub(super) fn new(settings: &Settings, in_front: Option<StoreLayer>) -> Self {
         let on_store_error = settings.on_store_error;
         let fallback = |memory, replicas| Fallback::new(on_store_error.policy, memory, replicas);
         let max_counters = settings.store.max_counters;
         let Some(redis) = settings.store.redis() else {
             let memory = || MemoryStore::new(max_counters, Clock::System);
             let replicas = Replicas::new(on_store_error.replicas.unwrap_or(NonZeroU32::MIN));
-            let fallback = primary.is_some().then(|| fallback(memory(), replicas));
-            return Self { redis: None, memory: memory(), fallback, primary };
+            let fallback = in_front.is_some().then(|| fallback(memory(), replicas));
+            return Self { redis: None, memory: memory(), fallback, in_front };
         };
         metrics::export_redis();
         // Unreadable files are an error of the store.
@@ -95,13 +96,13 @@ impl Stores {
             has_replica_counter: Arc::new(AtomicBool::new(on_store_error.replicas.is_some())),
             ready_without_store: on_store_error.ready_without_store,
         });
-        Self { redis, memory, fallback, primary }
+        Self { redis, memory, fallback, in_front }
     }
 
-    /// A handle on the counters of this region and, in a region, of the primary region.
-    fn routed(&self, own: Arc<dyn CounterStore>, background: BackgroundQueue) -> Store {
-        let counters = match &self.primary {
-            Some(primary) => Arc::new(PrimaryRouter::new(own, primary.clone())),
+    /// A handle on a store, behind the one in front of it.
+    fn handle(&self, own: Arc<dyn CounterStore>, background: BackgroundQueue) -> Store {
+        let counters = match &self.in_front {
+            Some(in_front) => in_front(own),
             None => own,
         };
         Store::with_background(counters, background)
@@ -148,7 +149,7 @@ impl Stores {
             Some(redis) => Arc::new(redis.open(readiness.clone(), background.clone())?),
             None => Arc::new(self.memory.clone()),
         };
-        let limiter = Limiter::new(rules, self.routed(store, background), modes);
+        let limiter = Limiter::new(rules, self.handle(store, background), modes);
         Ok(match &self.fallback {
             Some(fallback) => limiter.with_fallback(fallback.clone()),
             None => limiter,
@@ -183,7 +184,7 @@ impl AdminStore {
     /// Opens the store on the current runtime. Readiness does not depend on whether it connects.
     pub(super) fn open(stores: &Stores, settings: &Settings, shares: &OwnShares) -> Result<Self, StoreError> {
         let background = BackgroundQueue::default();
-        let store = stores.routed(stores.background(&background)?, background);
+        let store = stores.handle(stores.background(&background)?, background);
         Ok(Self {
             counters: CounterInspector::new(store, settings.modes()).with_shares(shares.clone()),
             facts: StoreInfo {

@@ -36,13 +36,16 @@ use tollgate_core::{RecordId, clock::Clock};
 use tollgate_limiter::OwnShares;
 use tollgate_rules::{RegionTable, Rule, Rules, Scope, TableSize, config::read_regions};
 use tollgate_runtime::{bounded_file, redact};
-use tollgate_store::primary::{PrimaryCalls, PrimaryRole};
 
-use self::state::{State, lacks_own};
+use self::{
+    primary::PrimaryRole,
+    state::{State, lacks_own},
+};
 
 pub use self::{
     metrics::RegionCounts,
     peers::{Lending, Peers, PeersError},
+    primary::{PrimaryCalls, PrimaryQueue, PrimaryRouter},
     settings::{PeerSettings, RegionSettings},
     state::{RegionView, RegionsView},
 };

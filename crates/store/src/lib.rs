@@ -12,7 +12,6 @@ pub mod loans;
 pub mod local;
 pub mod memory;
 pub mod metrics;
-pub mod primary;
 pub mod redis;
 mod store;
 

@@ -22,13 +22,13 @@ use tollgate_serve::net::{
     accept,
     tls::{Tls, TlsError},
 };
-use tollgate_store::{Store, loans::ShareWatch, primary::PrimaryQueue};
+use tollgate_store::{Store, loans::ShareWatch};
 
 use self::{client::PeerClient, service::RegionsService};
 use super::{
     Regions,
     loans::{Borrower, Lender},
-    primary::{PrimaryServer, send_all},
+    primary::{PrimaryQueue, PrimaryServer, send_all},
     tables,
 };
 use crate::PeerSettings;

@@ -1,6 +1,7 @@
 //! Decisions on limits with `scope: primary`: by one region for all of them.
 //!
 //! - [`Primacy`]: which region it is, and the change of it.
+//! - [`router`]: the store that has the primary region decide its counters.
 //! - [`client`]: sends calls to the primary region.
 //! - [`breaker`]: pauses them while it does not reply.
 //! - [`server`]: decides the calls of other regions.
@@ -14,16 +15,18 @@
 
 mod breaker;
 mod client;
+mod router;
 mod server;
 #[cfg(test)]
 mod tests;
 mod wire;
 
 use tollgate_rules::RegionTable;
-use tollgate_store::primary::{PrimaryCalls, PrimaryRole};
 
+pub use self::router::{PrimaryCalls, PrimaryQueue, PrimaryRouter};
 pub(super) use self::{
     client::{MAX_CALLS, send_all},
+    router::{PrimaryCall, PrimaryRole},
     server::PrimaryServer,
 };
 

@@ -20,11 +20,13 @@ use tollgate_rules::{Overridden, Rule, Rules, Scope, Value};
 use tollgate_store::{
     Store, StoreError,
     key::CellKey,
-    primary::PrimaryRole,
     request::{Check, Requests, TagRequest, Verdicts, push_check},
 };
 
-use super::wire::{self, ReceivedCheck};
+use super::{
+    PrimaryRole,
+    wire::{self, ReceivedCheck},
+};
 use crate::{Regions, RuleIndex, ScopedRules, metrics};
 
 /// Maximum number of checks in a call.

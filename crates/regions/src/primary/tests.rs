@@ -23,11 +23,10 @@ use tollgate_rules::{
 };
 use tollgate_store::{
     key::CellKey,
-    primary::{PrimaryCalls, PrimaryRole},
     request::{Check, TagRequest},
 };
 
-use super::{Primacy, PrimaryServer, wire};
+use super::{Primacy, PrimaryCalls, PrimaryRole, PrimaryServer, wire};
 use crate::{Regions, fixtures::regions};
 
 const RULES: &str = "domain: d\ndescriptors:\n\

@@ -16,14 +16,11 @@ use tokio::{
 };
 use tollgate_proto::tollgate::region::v1::{DecideReply, DecideRequest, regions_client::RegionsClient};
 use tollgate_runtime::{log_budget::LogBudget, redact::with_sources};
-use tollgate_store::{
-    StoreError,
-    primary::{PrimaryCall, PrimaryQueue},
-    request::Verdicts,
-};
+use tollgate_store::{StoreError, request::Verdicts};
 use tonic::{Code, Response, Status, transport::Channel};
 
 use super::{
+    PrimaryCall, PrimaryQueue,
     breaker::{Attempt, Breaker},
     wire,
 };

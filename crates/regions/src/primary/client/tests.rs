@@ -6,17 +6,13 @@ use tokio::{net::TcpListener, sync::Semaphore, task::yield_now, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_core::{clock::Clock, descriptor::Hits};
 use tollgate_limiter::OwnShares;
-use tollgate_store::{
-    MemoryStore, Store,
-    primary::{PrimaryCalls, PrimaryRole, PrimaryRouter},
-    request::Veto,
-};
+use tollgate_store::{MemoryStore, Store, request::Veto};
 use tonic::transport::Endpoint;
 
 use super::*;
 use crate::{
     fixtures::regions,
-    primary::{breaker::Breaker, wire::tests::request},
+    primary::{PrimaryCalls, PrimaryRole, PrimaryRouter, breaker::Breaker, wire::tests::request},
 };
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Counters that one region, the primary one, decides for all regions: calls on their way to it, and the router of a region,
 //! which passes requests about these counters to it, and the others to the region's own store.
 //!
-//! Only the names of the cells state where a counter is decided ([`CellKey::is_at_primary`](crate::key::CellKey)), so that
+//! Only the names of the cells state where a counter is decided ([`CellKey::is_at_primary`]), so that
 //! refunds, releases and deferred charges take the same way as the charge.
 
 use std::{
@@ -14,26 +14,20 @@ use std::{
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _};
 use tokio::{
-    runtime::Handle,
-    sync::{Semaphore, mpsc, oneshot},
+    sync::{mpsc, oneshot},
     time::{Instant, timeout_at},
 };
 use tollgate_core::shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
-
-use crate::{
-    LateOutcome, LateReply, StoreError,
+use tollgate_store::{
+    CounterStore, Decision, LateOutcome, LateReply, LoanStep, PendingDecision, StoreError, TimeLimits,
     key::CellKey,
     loans::SharedCounter,
     local::OutageCache,
     request::{TagRequest, Verdicts},
-    store::{CounterStore, LoanStep, PendingDecision, TimeLimits},
 };
 
 /// Maximum number of calls that wait to be sent.
 const MAX_WAITING: usize = 4_096;
-
-/// Maximum number of calls whose replies are awaited beyond their deadline, to correct what was decided without them.
-const MAX_LATE: usize = 1_024;
 
 /// Time for a decision of the primary region: usually a round trip around the globe, and a pause of one of the two
 /// instances.
@@ -62,7 +56,9 @@ pub struct PrimaryCall {
     pub request: TagRequest,
     /// Time until which its caller waits.
     pub deadline: Instant,
-    reply: oneshot::Sender<Result<Verdicts, StoreError>>,
+    reply: oneshot::Sender<Decision>,
+    /// The reply after the deadline, by which the caller corrects what was decided without it.
+    late: LateReply,
 }
 
 /// Calls to be sent, in their order.
@@ -73,15 +69,16 @@ pub type PrimaryQueue = mpsc::Receiver<PrimaryCall>;
 pub struct PrimaryCalls {
     role: Arc<AtomicU8>,
     queue: mpsc::Sender<PrimaryCall>,
-    /// Places for replies that are awaited beyond their deadline.
-    late: Arc<Semaphore>,
 }
 
 impl PrimaryCall {
     /// Answers the call. A caller whose time is over corrects what was decided meanwhile.
-    pub fn answer(self, result: Result<Verdicts, StoreError>) {
-        // A caller that was dropped needs no reply.
-        let _ = self.reply.send(result);
+    pub fn answer(self, decision: Decision) {
+        match self.reply.send(decision) {
+            Err(Ok(verdicts)) => self.late.arrived(LateOutcome::Decided(verdicts)),
+            Err(Err(error)) if error.charged_nothing() => self.late.arrived(LateOutcome::NotCharged),
+            Ok(()) | Err(Err(_)) => {}
+        }
     }
 }
 
@@ -89,7 +86,7 @@ impl PrimaryCalls {
     /// Returns a sender, and the queue of what it sends.
     pub fn new() -> (Self, PrimaryQueue) {
         let (queue, calls) = mpsc::channel(MAX_WAITING);
-        (Self { role: Arc::default(), queue, late: Arc::new(Semaphore::new(MAX_LATE)) }, calls)
+        (Self { role: Arc::default(), queue }, calls)
     }
 
     /// Sets the role of the own region for all later calls.
@@ -107,11 +104,7 @@ impl PrimaryCalls {
     ///
     /// # Errors
     /// [`StoreError`]: [`StoreError::Timeout`] without a reply until `deadline`.
-    pub(super) async fn decide(
-        &self,
-        request: &TagRequest,
-        deadline: Instant,
-    ) -> Result<Verdicts, StoreError> {
+    async fn decide(&self, request: &TagRequest, deadline: Instant) -> Decision {
         let began = Instant::now();
         match self.role() {
             PrimaryRole::Other => {}
@@ -125,37 +118,23 @@ impl PrimaryCalls {
         if began >= deadline {
             return Err(StoreError::QueueTimeout(Duration::ZERO));
         }
-        let (reply, mut replied) = oneshot::channel();
-        self.queue.try_send(PrimaryCall { request: request.clone(), deadline, reply }).map_err(|error| {
-            match error {
-                mpsc::error::TrySendError::Full(_) => StoreError::Overloaded,
-                mpsc::error::TrySendError::Closed(_) => {
-                    StoreError::Unreachable("no service between regions".to_owned())
-                }
+        let ((reply, mut replied), late) = (oneshot::channel(), LateReply::default());
+        let call = PrimaryCall { request: request.clone(), deadline, reply, late: late.clone() };
+        self.queue.try_send(call).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => StoreError::Overloaded,
+            mpsc::error::TrySendError::Closed(_) => {
+                StoreError::Unreachable("no service between regions".to_owned())
             }
         })?;
         match timeout_at(deadline, &mut replied).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(StoreError::Disconnected("the call was abandoned".to_owned())),
-            Err(_) => Err(StoreError::Timeout(began.elapsed(), self.await_late(replied))),
-        }
-    }
-
-    /// Waits for a reply after the deadline, in a task of its own. `None` if too many do.
-    fn await_late(&self, replied: oneshot::Receiver<Result<Verdicts, StoreError>>) -> Option<LateReply> {
-        let runtime = Handle::try_current().ok()?;
-        let place = Arc::clone(&self.late).try_acquire_owned().ok()?;
-        let late = LateReply::default();
-        let awaited = late.clone();
-        runtime.spawn(async move {
-            match replied.await {
-                Ok(Ok(verdicts)) => awaited.arrived(LateOutcome::Decided(verdicts)),
-                Ok(Err(error)) if error.charged_nothing() => awaited.arrived(LateOutcome::NotCharged),
-                Ok(Err(_)) | Err(_) => {}
+            Ok(decision) => decision
+                .unwrap_or_else(|_| Err(StoreError::Disconnected("the call was abandoned".to_owned()))),
+            Err(_) => {
+                // Replies that are sent from now on are late.
+                replied.close();
+                replied.try_recv().unwrap_or_else(|_| Err(StoreError::Timeout(began.elapsed(), Some(late))))
             }
-            drop(place);
-        });
-        Some(late)
+        }
     }
 }
 

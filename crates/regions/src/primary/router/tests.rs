@@ -1,12 +1,22 @@
 //! A region's store beside the primary region, which a test plays.
 
-use std::sync::Arc;
+use std::{num::NonZeroU64, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
-use tollgate_core::algorithm::Verdict;
+use tollgate_core::{
+    RecordId,
+    algorithm::{Algorithm, Charging, Parameters, Policy, Verdict},
+    clock::{Clock, Timestamp},
+    descriptor::{Entry, Hits},
+    quota::{Quota, Unit, Window},
+};
+use tollgate_store::{
+    LateOutcome, MemoryStore, Store, StoreError,
+    key::CellKey,
+    request::{Check, TagRequest, Verdicts},
+};
 
 use super::{PrimaryCalls, PrimaryQueue, PrimaryRole, PrimaryRouter};
-use crate::{LateOutcome, Store, StoreError, request::Verdicts, test_prelude::*};
 
 const LIMIT: u64 = 2;
 
@@ -20,9 +30,12 @@ fn region(role: PrimaryRole) -> (Store, PrimaryCalls, PrimaryQueue) {
 
 /// A request of the descriptor at `descriptor`, to the primary region or not.
 fn request(value: &str, is_at_primary: bool, hits: Hits, descriptor: usize) -> TagRequest {
-    let policy = policy(Algorithm::FixedWindow, LIMIT, Unit::Year.seconds());
-    let key = if is_at_primary { cell(value).at_primary("d") } else { cell(value) };
-    TagRequest::new(Charging::Independent, key, Check { descriptor, ..check(policy, hits) })
+    let quota = Quota { limit: LIMIT, window: Window::of(Unit::Year) };
+    let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+    let check = Check::own(RecordId::alone(Algorithm::FixedWindow), policy, hits);
+    let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
+    let key = if is_at_primary { key.at_primary("d") } else { key };
+    TagRequest::new(Charging::Independent, key, Check { descriptor, ..check })
 }
 
 fn verdict(remaining: u32) -> Verdict {
@@ -107,7 +120,7 @@ async fn calls_that_wait_are_bounded() {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_reply_after_the_deadline_is_passed_on_to_the_fallback() {
     let (store, _, mut queue) = region(PrimaryRole::Other);
     let deadline = Instant::now().checked_add(Duration::from_millis(80));
