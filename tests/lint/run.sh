@@ -51,6 +51,11 @@ lua() {
         luacheck --config tests/lint/luacheckrc --quiet lua/*.lua
 }
 
+# The crate that is published has complete metadata, and no dependency on those that are not.
+package() {
+    cargo package --locked --package tollgate-core --no-verify --allow-dirty --quiet 2>&1 | (! grep .)
+}
+
 mapfile -t scripts < <(git ls-files '*.sh' .ci/run)
 lint shellcheck "$bin/shellcheck" "${scripts[@]}"
 lint luacheck lua
@@ -60,6 +65,7 @@ lint rumdl "$bin/rumdl" check --config tests/lint/rumdl.toml --no-cache --quiet 
 lint actionlint target/actionlint/actionlint -shellcheck "$bin/shellcheck" -pyflakes ""
 lint typos "$bin/typos" --config tests/lint/typos.toml --format brief
 lint commits tests/lint/commits.sh
+lint package package
 
 if [ "${#failed[@]}" -gt 0 ]; then
     echo "lints failed: ${failed[*]}"

@@ -1,8 +1,4 @@
-//! The domain model without input or output: descriptors of requests, quotas, and the definition of each algorithm.
-//!
-//! Everything here is a value or a pure function; time is an argument. The stores run the [`algorithm`]s: the memory
-//! store directly, Redis as Lua twins. The rules refer to them.
-
+#![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 

@@ -151,7 +151,7 @@ pub fn fill_micros(policy: &Policy) -> u64 {
 /// Microseconds since the epoch at which a bucket is full, rounded up; 0 for other algorithms.
 pub fn full_at(policy: &Policy, state: &CounterState) -> u64 {
     match policy {
-        Policy::TokenBucket(_) => token_bucket::full_at(state.pair()).div_ceil(TICKS_PER_MICRO),
+        Policy::TokenBucket(_) => token_bucket::full_at(state.words()).div_ceil(TICKS_PER_MICRO),
         _ => 0,
     }
 }
@@ -162,7 +162,7 @@ pub fn fill_later(policy: &Policy, state: &mut CounterState, now: Timestamp, mic
         && let Some(later) = NonZeroU64::new((Count(micros) * TICKS_PER_MICRO).0)
     {
         let charge = bucket.with_emission(Some(later));
-        state.on_pair(|pair| charge.apply(pair, now, Hits::Overdraw(NonZeroU64::MIN)));
+        state.on_words(|words| charge.apply(words, now, Hits::Overdraw(NonZeroU64::MIN)));
     }
 }
 

@@ -231,10 +231,7 @@ impl Policy {
             (Self::SlidingWindow(policy), Self::SlidingWindow(share)) => {
                 CounterState::Words(share.after(policy, last, instances))
             }
-            (Self::TokenBucket(_), Self::TokenBucket(share)) => {
-                let [seconds, ticks] = share.after(last);
-                CounterState::Words([seconds, ticks, 0])
-            }
+            (Self::TokenBucket(_), Self::TokenBucket(share)) => CounterState::Words(share.after(last)),
             (Self::SlidingWindowLog(policy), Self::SlidingWindowLog(share)) => {
                 let used = used_of_share(policy.limit.into(), whole, share.limit.into(), instances);
                 let mut state = CounterState::default();
@@ -247,34 +244,32 @@ impl Policy {
             _ => return None,
         };
         if instances.get() > 1 {
-            let used = share.used(&mut state, last.decided_at);
-            let unused = share.unused(&mut state, last.decided_at);
-            let missed = share.charged_meanwhile(used, last.decided_at, last_reply_at).min(unused / 2);
-            share.apply(&mut state, last.decided_at, overdraft_of(missed), Charging::Independent);
+            let now = last.decided_at;
+            let Verdict { used, remaining, .. } =
+                share.decide(&mut state, now, Hits::Peek, Charging::Independent);
+            let missed = share.charged_meanwhile(used, now, last_reply_at).min(remaining / 2);
+            if let Hits::Charge(missed) = Hits::charge(missed) {
+                share.apply(&mut state, now, Hits::Overdraw(missed), Charging::Independent);
+            }
         }
         Some(state)
     }
 
     /// Hits that count in `state` at `now`, and which it advances to then.
     pub fn used(&self, state: &mut CounterState, now: Timestamp) -> u64 {
-        self.read(state, now).used
+        self.decide(state, now, Hits::Peek, Charging::Independent).used
     }
 
     /// Hits that would still pass at `now`.
     pub fn unused(&self, state: &mut CounterState, now: Timestamp) -> u64 {
-        self.read(state, now).remaining
+        self.decide(state, now, Hits::Peek, Charging::Independent).remaining
     }
 
     /// Whether `state` leaves less than `other` at `now`.
     pub fn is_fuller(&self, state: &mut CounterState, other: &mut CounterState, now: Timestamp) -> bool {
-        let [one, other] = [state, other].map(|state| self.read(state, now));
+        let read = |state| self.decide(state, now, Hits::Peek, Charging::Independent);
+        let [one, other] = [state, other].map(read);
         (one.used, one.reset_after) > (other.used, other.reset_after)
-    }
-
-    fn read(&self, state: &mut CounterState, now: Timestamp) -> Verdict {
-        let admitted = self.apply(state, now, Hits::Peek, Charging::Independent);
-        let summary = self.summary(state, now, Hits::Peek);
-        self.verdict(summary, now, Hits::Peek, admitted, Charging::Independent)
     }
 
     /// Estimate of the hits that others charged to a counter between `from` and `to`, of which `used` hits counted at
@@ -292,13 +287,6 @@ impl Policy {
         let product = u128::from(used).saturating_mul(elapsed.as_micros());
         let expected = product.checked_div(within.as_micros().max(1)).unwrap_or(0);
         u64::try_from(expected).unwrap_or(u64::MAX)
-    }
-}
-
-fn overdraft_of(hits: u64) -> Hits {
-    match Hits::charge(hits) {
-        Hits::Charge(amount) => Hits::Overdraw(amount),
-        other => other,
     }
 }
 

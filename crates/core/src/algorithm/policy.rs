@@ -279,10 +279,22 @@ impl Policy {
             Self::FixedWindow(policy) => state.on_words(|words| policy.apply(words, now, hits, charging)),
             Self::SlidingWindow(policy) => state.on_words(|words| policy.apply(words, now, hits)),
             Self::SlidingWindowLog(policy) => state.on_log(|log| policy.apply(log, now, hits)),
-            Self::TokenBucket(policy) => state.on_pair(|pair| policy.apply(pair, now, hits)),
+            Self::TokenBucket(policy) => state.on_words(|words| policy.apply(words, now, hits)),
             Self::Concurrency(policy) => state.on_leases(|held| policy.apply(held, now, hits)),
             Self::Budget(policy) => state.on_ledger(|ledger| policy.apply(ledger, now, hits)),
         }
+    }
+
+    /// Decides `hits` at `now`, updates `state`, and returns the verdict.
+    pub fn decide(
+        &self,
+        state: &mut CounterState,
+        now: Timestamp,
+        hits: Hits,
+        charging: Charging,
+    ) -> Verdict {
+        let admitted = self.apply(state, now, hits, charging);
+        self.verdict(self.summary(state, now, hits), now, hits, admitted, charging)
     }
 
     /// Returns the summary of a counter's state after a decision at `now` on `hits`.
@@ -314,11 +326,10 @@ impl Policy {
             StateSummary::Queue(known) => queued = known,
             StateSummary::Ledger(known) => ledger = known,
         }
-        let [first, second, _] = words;
         match self {
             Self::FixedWindow(policy) => policy.verdict(words, now, hits, admitted, charging),
             Self::SlidingWindow(policy) => policy.verdict(words, now, hits, admitted),
-            Self::TokenBucket(policy) => policy.verdict([first, second], now, hits, admitted),
+            Self::TokenBucket(policy) => policy.verdict(words, now, hits, admitted),
             Self::SlidingWindowLog(policy) => queued.verdict(policy.limit, now, hits, admitted),
             Self::Concurrency(policy) => queued.verdict(policy.limit, now, hits, admitted),
             Self::Budget(policy) => policy.verdict(ledger, now, hits, admitted),
@@ -331,13 +342,9 @@ impl Policy {
         match (self, state) {
             (Self::FixedWindow(_), state) => fixed_window::expires_at(state.words()),
             (Self::SlidingWindow(_), state) => sliding_window::expires_at(state.words()),
-            (Self::TokenBucket(_), state) => token_bucket::expires_at(state.pair()),
-            (Self::SlidingWindowLog(policy), CounterState::Log(log)) => {
-                log.expires_at(policy.window.saturating_mul(2))
-            }
-            (Self::Concurrency(policy), CounterState::Leases(held)) => {
-                held.expires_at(policy.lease_ttl.saturating_mul(2))
-            }
+            (Self::TokenBucket(_), state) => token_bucket::expires_at(state.words()),
+            (Self::SlidingWindowLog(policy), CounterState::Log(log)) => log.kept_until(policy.window),
+            (Self::Concurrency(policy), CounterState::Leases(held)) => held.kept_until(policy.lease_ttl),
             (Self::Budget(policy), CounterState::Ledger(ledger)) => policy.expires_at(ledger),
             (Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_), _) => 0,
         }
@@ -349,7 +356,7 @@ impl Policy {
         match self {
             Self::FixedWindow(policy) => state.on_words(|words| policy.prefetch(words, now, prefetch)),
             Self::SlidingWindow(policy) => state.on_words(|words| policy.prefetch(words, now, prefetch)),
-            Self::TokenBucket(policy) => state.on_pair(|pair| policy.prefetch(pair, now, prefetch)),
+            Self::TokenBucket(policy) => state.on_words(|words| policy.prefetch(words, now, prefetch)),
             Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => 0,
         }
     }

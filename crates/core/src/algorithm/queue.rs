@@ -147,10 +147,11 @@ impl<T: Copy + Ord> Queue<T> {
         Some(wait)
     }
 
-    /// Time at which the last hit expires, in seconds since the epoch, rounded up.
-    pub(super) fn expires_at(&self, lifetime: Duration) -> u32 {
+    /// Time until which the hits are kept, in seconds since the epoch, rounded up: for a lifetime more than they count, in case
+    /// that the lifetime is lengthened meanwhile.
+    pub(super) fn kept_until(&self, lifetime: Duration) -> u32 {
         self.newest().map_or(0, |newest| {
-            let end = newest.plus(lifetime);
+            let end = newest.plus(lifetime.saturating_mul(2));
             end.seconds().saturating_add(u32::from(end.subsec_micros() > 0))
         })
     }

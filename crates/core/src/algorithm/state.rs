@@ -87,21 +87,6 @@ impl CounterState {
         }
     }
 
-    /// The first two words.
-    pub(super) const fn pair(&self) -> [u32; 2] {
-        let [first, second, _] = self.words();
-        [first, second]
-    }
-
-    /// Applies `work` to the first two words.
-    pub(super) fn on_pair<T>(&mut self, work: impl FnOnce(&mut [u32; 2]) -> T) -> T {
-        let mut pair = self.pair();
-        let result = work(&mut pair);
-        let [first, second] = pair;
-        *self = Self::Words([first, second, 0]);
-        result
-    }
-
     /// Applies `work` to the words.
     pub(super) fn on_words<T>(&mut self, work: impl FnOnce(&mut Words) -> T) -> T {
         let mut words = self.words();

@@ -40,7 +40,7 @@ use std::{
     time::Duration,
 };
 
-use super::{LastVerdict, PolicyError, Prefetch, Verdict, state::BucketSize};
+use super::{LastVerdict, PolicyError, Prefetch, Verdict, Words, state::BucketSize};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -203,7 +203,7 @@ impl TokenBucket {
     }
 
     /// State of this share of a bucket after the last verdict: a share has the capacity of the whole in time.
-    pub(super) fn after(&self, last: &LastVerdict) -> [u32; 2] {
+    pub(super) fn after(&self, last: &LastVerdict) -> Words {
         let owed = ticks_in(last.reset_at.since(last.decided_at));
         if last.is_of_override {
             let size = BucketSize { exponent: BucketSize::exponent_of(owed.0), of_override: true };
@@ -232,7 +232,7 @@ impl TokenBucket {
         self.emission.map_or(Count(u64::MAX), |interval| Count(interval.get()) * amount)
     }
 
-    pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits) -> bool {
+    pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
         let (owed, size) = self.debt(*state, now);
         let (admitted, after) = match hits {
             Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => (owed <= self.capacity, owed),
@@ -255,7 +255,7 @@ impl TokenBucket {
         admitted
     }
 
-    pub(super) fn prefetch(&self, state: &mut [u32; 2], now: Timestamp, prefetch: Prefetch) -> u32 {
+    pub(super) fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
         let (owed, size) = self.debt(*state, now);
         let held = owed.max(Count(prefetch.hold_millis.into()) * TICKS_PER_MILLI);
         let tokens = prefetch.granted(self.tokens(self.capacity - held));
@@ -267,7 +267,7 @@ impl TokenBucket {
     }
 
     /// Debt in ticks, and the size of the state.
-    fn debt(&self, state: [u32; 2], now: Timestamp) -> (Count, BucketSize) {
+    fn debt(&self, state: Words, now: Timestamp) -> (Count, BucketSize) {
         let bucket = Bucket::read(state);
         let owed = bucket.owed(now);
         let known = if owed == 0 { BucketSize::default() } else { bucket.size };
@@ -301,7 +301,7 @@ impl TokenBucket {
         Bucket { full_at, size }
     }
 
-    pub(super) fn verdict(&self, state: [u32; 2], now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
+    pub(super) fn verdict(&self, state: Words, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
         let owed = Bucket::read(state).owed(now);
         let remaining = self.tokens(self.capacity - owed);
         let excess = (owed - self.capacity).0;
@@ -331,7 +331,7 @@ impl TokenBucket {
 }
 
 impl Bucket {
-    fn read([seconds, word]: [u32; 2]) -> Self {
+    fn read([seconds, word, _]: Words) -> Self {
         let full_at = Count(seconds.into()) * TICKS_PER_SECOND + u64::from(word & TICKS_MASK);
         Self { full_at, size: BucketSize::from_bits(word >> SIZE_SHIFT) }
     }
@@ -341,23 +341,24 @@ impl Bucket {
         self.full_at - now_in_ticks(now)
     }
 
-    fn write(self) -> [u32; 2] {
+    fn write(self) -> Words {
         let Count(full_at) = self.full_at;
         // The remainder is below 100,000,000, so it fits.
         [
             Count(full_at / TICKS_PER_SECOND).word(),
             (full_at % TICKS_PER_SECOND) as u32 | self.size.bits() << SIZE_SHIFT,
+            0,
         ]
     }
 }
 
 /// TAT in seconds since the epoch, rounded up: an unused bucket is full.
-pub(super) const fn expires_at([seconds, word]: [u32; 2]) -> u32 {
+pub(super) const fn expires_at([seconds, word, _]: Words) -> u32 {
     seconds.saturating_add((word & TICKS_MASK > 0) as u32)
 }
 
 /// TAT in ticks since the epoch.
-pub(super) fn full_at(state: [u32; 2]) -> u64 {
+pub(super) fn full_at(state: Words) -> u64 {
     Bucket::read(state).full_at.0
 }
 
