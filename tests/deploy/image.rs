@@ -80,6 +80,7 @@ fn the_builder_gets_every_source_of_the_program() {
         "build.rs",
         "proto",
         "src/main.rs",
+        "tests/fixtures/Cargo.toml",
         "deploy/docker/compile.sh",
         "deploy/docker/layout.sh",
         "deploy/docker/train.sh",
@@ -91,15 +92,15 @@ fn the_builder_gets_every_source_of_the_program() {
     }
 }
 
-/// The files that the compiler read for the library, by its own record; some perhaps for an older build.
+/// The files that the compiler read for our crates, by its own record; some perhaps for an older build.
 fn compiled() -> BTreeSet<String> {
     let directory = Path::new(command().get_program()).with_file_name("deps");
     let made = files(&directory).into_iter().filter(|path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with("libtollgate-") && name.ends_with(".rlib")
+        name.starts_with("libtollgate") && name.ends_with(".rlib")
     });
     let lists = made.map(|library| {
-        let name = library.with_extension("d").to_string_lossy().replace("/libtollgate-", "/tollgate-");
+        let name = library.with_extension("d").to_string_lossy().replace("/libtollgate", "/tollgate");
         fs::read_to_string(&name).unwrap_or_else(|error| panic!("{name}: {error}"))
     });
     let read = |list: String| {
