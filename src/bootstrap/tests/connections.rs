@@ -174,7 +174,7 @@ fn post(url: &str) -> hyper::Request<()> {
 async fn requests_that_are_no_grpc_calls_are_refused_and_reach_no_service() {
     let mut stage = stage(GOOD, "", 1).await;
     let mut requests = client(&stage).await;
-    for path in [unary::SHOULD_RATE_LIMIT_PATH, "/grpc.health.v1.Health/Check"] {
+    for path in [SHOULD_RATE_LIMIT_PATH, "/grpc.health.v1.Health/Check"] {
         for (method, kind, expected) in [
             ("POST", "text/plain", 415),
             ("POST", "application/x-www-form-urlencoded", 415),
@@ -233,7 +233,7 @@ async fn a_call_with_an_incomplete_message_times_out_and_others_are_answered() {
     // One call to health, one to the rate-limit service.
     let check = post("http://t/grpc.health.v1.Health/Check");
     let (check, _body) = requests.send_request(check, false).expect("sent");
-    let request = post(&format!("http://t{}", unary::SHOULD_RATE_LIMIT_PATH));
+    let request = post(&format!("http://t{SHOULD_RATE_LIMIT_PATH}"));
     let (answer, mut body) = requests.send_request(request, false).expect("sent");
     // The beginning of a message.
     body.send_data(Bytes::from_static(b"\0\0\0\0\x09half"), false).expect("sent");
@@ -295,7 +295,7 @@ async fn a_client_with_a_closed_window_is_closed_although_it_acknowledges_pings(
     let (mut requests, connection) =
         client.initial_window_size(0).handshake::<_, Bytes>(stream).await.expect("opened");
     let ended = tokio::spawn(connection);
-    let request = post(&format!("http://t{}", unary::SHOULD_RATE_LIMIT_PATH));
+    let request = post(&format!("http://t{SHOULD_RATE_LIMIT_PATH}"));
     let (answer, mut body) = requests.send_request(request, false).expect("sent");
     body.send_data(Bytes::from_static(b"\0\0\0\0\0"), true).expect("sent");
     let mut body = answer.await.expect("a response head").into_body();

@@ -17,6 +17,7 @@ use tokio::{
     task::spawn_blocking,
 };
 use tollgate_fixtures::{HTTP2_START, temporary_file};
+use tollgate_gate::SHOULD_RATE_LIMIT_PATH;
 use tollgate_proto::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
     rate_limit_service_server::RateLimitService,
@@ -25,7 +26,6 @@ use tollgate_serve::{
     grpc::{
         GrpcListen,
         service::{AnswerFuture, Call, UnaryService, answer_decoded},
-        unary,
     },
     net::Port,
     readiness::Phase,

@@ -10,6 +10,7 @@ use hyper::{
     header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
     http::Extensions,
 };
+use tollgate_gate::parse_timeout;
 use tollgate_limiter::Deadline;
 use tonic::{
     Status,
@@ -112,22 +113,6 @@ pub(super) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
 
 pub(super) fn percent_of(timeout: Duration, percent: u32) -> Duration {
     timeout * percent / 100
-}
-
-/// Parses a `grpc-timeout`: at most 8 digits and a unit. A malformed one counts as absent.
-pub(super) fn parse_timeout(header: &[u8]) -> Option<Duration> {
-    let (unit, digits) = header.split_last()?;
-    let is_number = !digits.is_empty() && digits.len() <= 8 && digits.iter().all(u8::is_ascii_digit);
-    let number: u64 = std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;
-    match unit {
-        b'H' => Some(Duration::from_secs(number * 3_600)),
-        b'M' => Some(Duration::from_secs(number * 60)),
-        b'S' => Some(Duration::from_secs(number)),
-        b'm' => Some(Duration::from_millis(number)),
-        b'u' => Some(Duration::from_micros(number)),
-        b'n' => Some(Duration::from_nanos(number)),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -116,7 +116,7 @@ impl<T: UnaryService> hyper::service::Service<Request<Incoming>> for Dispatch<T>
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.detector.called(self.read_budget.began_at());
-        let is_rate_limit = request.uri().path() == unary::SHOULD_RATE_LIMIT_PATH;
+        let is_rate_limit = request.uri().path() == tollgate_gate::SHOULD_RATE_LIMIT_PATH;
         if let Some(reason) = NotGrpc::check(request.method(), request.headers()) {
             if is_rate_limit {
                 metrics::answered("invalid");

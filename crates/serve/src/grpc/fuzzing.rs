@@ -2,17 +2,10 @@
 
 use hyper::body::Bytes;
 use tokio::io::ReadBuf;
+use tollgate_gate::{Gate, Head, PREFACE_BYTES, ReceivedFrames, Refusals, parse_timeout};
 use tollgate_runtime::byte_reader::ByteReader;
 
-use super::{
-    call_headers::parse_timeout,
-    http2::{
-        frames::Refusals,
-        header_block::Head,
-        received_frames::{Gate, PREFACE_BYTES, ReceivedFrames},
-    },
-    request_body::MessageBuffer,
-};
+use super::request_body::MessageBuffer;
 
 /// Size limit of a message in this target.
 const MAX_BYTES: usize = 300;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::{BufMut as _, Bytes};
+use bytes::Bytes;
 use h2::client::{self, ResponseFuture, SendRequest};
 use parking_lot::Mutex;
 use tokio::{
@@ -10,7 +10,8 @@ use tokio::{
     task::{JoinHandle, yield_now},
 };
 use tokio_util::sync::CancellationToken;
-use tollgate_fixtures::{HTTP2_START, settings};
+use tollgate_fixtures::{HTTP2_START, frame, settings};
+use tollgate_gate::SHOULD_RATE_LIMIT_PATH;
 use tollgate_proto::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
@@ -21,7 +22,6 @@ use super::{
     dispatch::{Dispatch, side_services},
     request_body::MessageLimits,
     service::{AnswerFuture, Call, UnaryService, answer_decoded},
-    unary::SHOULD_RATE_LIMIT_PATH,
     unread_responses::StallDetector,
 };
 use crate::readiness::Readiness;
@@ -136,16 +136,6 @@ async fn status(response: ResponseFuture) -> String {
         headers = body.trailers().await.expect("open").expect("trailers");
     }
     headers.get("grpc-status").and_then(|status| status.to_str().ok()).expect("a status").to_owned()
-}
-
-/// A frame of HTTP/2.
-pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::new();
-    frame.put_uint(payload.len() as u64, 3);
-    frame.extend_from_slice(&[kind, flags]);
-    frame.put_u32(stream);
-    frame.extend_from_slice(payload);
-    frame
 }
 
 /// Bytes that a client sends.

@@ -28,6 +28,8 @@ use super::{
     response_body::ResponseBody,
     service::{Call, UnaryService},
 };
+use tollgate_gate::SHED_MESSAGE;
+
 use crate::{
     net::Port,
     service::{
@@ -35,9 +37,6 @@ use crate::{
         metrics::{self, refused},
     },
 };
-
-/// Path of the method.
-pub const SHOULD_RATE_LIMIT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Answers an admitted call with `service`, if its message is within `limits`. `may_be_reset` is whether the poll that read
 /// the call read resets too.
@@ -146,9 +145,6 @@ fn encode(answer: Answer<Bytes>) -> Response<ResponseBody> {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
-
-/// Status message of a rejected call.
-pub(super) const SHED_MESSAGE: &str = "overloaded; the deadline cannot be met";
 
 /// Response to a rejected call. Its message is discarded before, undecoded: HTTP/2 resets a stream whose response comes
 /// first, and counts data that arrives after that as an offence, for a thousand of which it closes the connection.

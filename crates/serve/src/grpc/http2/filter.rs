@@ -8,16 +8,14 @@ use std::{
     time::Instant,
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-use super::{
-    frames::{DATA, FrameHeader, FrameScanner, Piece, RST_STREAM, Refusals},
-    header_block::Head,
-    received_frames::{Gate, ReceivedFrames},
-};
 use crate::{
     grpc::{overload::EarlyAdmission, unread_responses::UnreadLeases},
     net::read_budget::ReadBudget,
+    service::metrics,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tollgate_gate::{
+    DATA, FrameHeader, FrameScanner, Gate, Head, Piece, RST_STREAM, ReceivedFrames, Refusals,
 };
 
 /// Bytes of answers to refused calls at which nothing more is read: the client does not read them.
@@ -129,7 +127,7 @@ impl<I> Drop for FrameFilter<I> {
 impl<I: AsyncWrite + Unpin> FrameFilter<I> {
     /// Sends the answers to refused calls, unless HTTP/2 is in the middle of a frame.
     fn poll_answers(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.refusals.record();
+        metrics::shed(self.refusals.take_refused());
         while !self.refusals.frames().is_empty() && self.sent.is_between_frames() {
             let written = ready!(Pin::new(&mut self.io).poll_write(cx, self.refusals.frames()))?;
             if written == 0 {

@@ -3,15 +3,10 @@
 //! so each is counted and some are logged.
 //!
 //! ```text
-//! filter ──> received_frames ──> header_block ──> header_field
-//!                 └──> frames
+//! socket ──> filter, with the gate ──> HTTP/2
 //! ```
 
 pub(super) mod filter;
-pub(super) mod frames;
-pub(super) mod header_block;
-mod header_field;
-pub(super) mod received_frames;
 
 use std::{error::Error as _, time::Duration};
 

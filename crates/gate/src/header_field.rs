@@ -6,17 +6,14 @@ use std::{str::FromStr, time::Duration};
 use bytes::{BufMut as _, BytesMut};
 use http::uri::{Authority, PathAndQuery, Scheme};
 
-use crate::grpc::{
-    call_headers::{GRPC_TIMEOUT, parse_timeout},
-    unary::SHOULD_RATE_LIMIT_PATH,
-};
+use crate::{SHOULD_RATE_LIMIT_PATH, parse_timeout};
 
 /// The fields `:path: /` and `:scheme: http` of the static table.
 const ROOT_PATH: u8 = 0x84;
 const HTTP_SCHEME: u8 = 0x86;
 
 /// [`SHOULD_RATE_LIMIT_PATH`] in the code of Huffman.
-pub(super) const CODED_PATH: &[u8] =
+pub(crate) const CODED_PATH: &[u8] =
     b"\x60\xb5\x77\x3f\xa5\xd0\x5b\x3b\x98\x85\x5e\xc1\xa4\xb4\x1a\x93\x25\x7e\xec\xaf\xb4\x69\x2e\x73\x52\
     \x64\xee\x2d\x9d\xcc\x42\xb1\xba\x73\xdb\x44\x9b\x46\x92\xe7\x35\x26\x4f";
 
@@ -28,7 +25,7 @@ const MAX_URI_BYTES: usize = 320;
 
 /// A header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Field {
+pub(crate) enum Field {
     Path {
         is_rate_limit: bool,
     },
@@ -39,7 +36,7 @@ pub(super) enum Field {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
+pub(crate) enum Name {
     Authority,
     Path,
     Scheme,
@@ -51,7 +48,7 @@ pub(super) enum Name {
 }
 
 impl Field {
-    pub(super) fn of(name: Name, value: Text<'_>) -> Self {
+    pub(crate) fn of(name: Name, value: Text<'_>) -> Self {
         let is_fit = match name {
             Name::Path => {
                 let path = if value.is_huffman { CODED_PATH } else { SHOULD_RATE_LIMIT_PATH.as_bytes() };
@@ -74,7 +71,7 @@ impl Field {
     }
 
     /// Field with an index of the static table.
-    pub(super) const fn of_static(index: usize) -> Self {
+    pub(crate) const fn of_static(index: usize) -> Self {
         match Name::of_static(index) {
             // Neither is the method of a service.
             Name::Path => Self::Path { is_rate_limit: false },
@@ -84,7 +81,7 @@ impl Field {
         }
     }
 
-    pub(super) const fn name(self) -> Name {
+    pub(crate) const fn name(self) -> Name {
         match self {
             Self::Path { .. } => Name::Path,
             Self::Timeout(_) => Name::Timeout,
@@ -94,7 +91,7 @@ impl Field {
 
     /// Begins the copy of a field. Returns whether the field itself follows: not if it is unfit. The scheme is a constant,
     /// before the path.
-    pub(super) fn begin_copy(self, copy: &mut BytesMut) -> bool {
+    pub(crate) fn begin_copy(self, copy: &mut BytesMut) -> bool {
         match self {
             Self::Path { .. } => copy.put_u8(HTTP_SCHEME),
             // No method of a service.
@@ -106,7 +103,7 @@ impl Field {
 }
 
 impl Name {
-    pub(super) const fn of_static(index: usize) -> Self {
+    pub(crate) const fn of_static(index: usize) -> Self {
         match index {
             1 => Self::Authority,
             4 | 5 => Self::Path,
@@ -116,7 +113,7 @@ impl Name {
         }
     }
 
-    pub(super) fn of(text: Text<'_>) -> Self {
+    pub(crate) fn of(text: Text<'_>) -> Self {
         match text.text(&mut [0; MAX_TEXT_BYTES]) {
             Some(b":authority") => Self::Authority,
             Some(b":path") => Self::Path,
@@ -125,7 +122,7 @@ impl Name {
             Some(b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade") => {
                 Self::Connection
             }
-            Some(name) if name == GRPC_TIMEOUT.as_str().as_bytes() => Self::Timeout,
+            Some(name) if name == b"grpc-timeout" => Self::Timeout,
             _ => Self::Other,
         }
     }
@@ -133,11 +130,11 @@ impl Name {
 
 /// A name or a value.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Text<'b> {
-    pub(super) bytes: &'b [u8],
+pub(crate) struct Text<'b> {
+    pub bytes: &'b [u8],
     /// With the length before.
-    pub(super) raw: &'b [u8],
-    pub(super) is_huffman: bool,
+    pub raw: &'b [u8],
+    pub is_huffman: bool,
 }
 
 impl<'b> Text<'b> {
@@ -179,7 +176,7 @@ const ROWS: [Row; 8] = [
 ];
 
 /// Decodes `coded` into `buffer`. Returns `None` if it is malformed, does not fit, or has a symbol with a longer code.
-pub(super) fn decode<'t>(coded: &[u8], buffer: &'t mut [u8]) -> Option<&'t [u8]> {
+pub(crate) fn decode<'t>(coded: &[u8], buffer: &'t mut [u8]) -> Option<&'t [u8]> {
     // Bits that are not yet decoded, the last `bits` of `window`.
     let (mut window, mut bits, mut length) = (0_u32, 0_u32, 0_usize);
     let mut coded = coded.iter();
@@ -216,11 +213,11 @@ const fn ones(bits: u32) -> u32 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Encodes a text of symbols that can be decoded.
-    pub(in crate::grpc) fn encode(text: &[u8]) -> Vec<u8> {
+    pub(crate) fn encode(text: &[u8]) -> Vec<u8> {
         let mut bits = String::new();
         for symbol in text {
             let coded = ROWS.iter().find_map(|row| {

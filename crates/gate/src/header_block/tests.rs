@@ -1,9 +1,9 @@
 //! Header blocks, with a dynamic table.
 
 use super::*;
-use crate::grpc::{
-    http2::header_field::{self, CODED_PATH},
-    unary::SHOULD_RATE_LIMIT_PATH,
+use crate::{
+    SHOULD_RATE_LIMIT_PATH,
+    header_field::{self, CODED_PATH},
 };
 
 /// Appends a field with a name and a value in full, in the representation `first`.

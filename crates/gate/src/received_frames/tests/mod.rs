@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::grpc::{
-    http2::frames::{FrameScanner, Piece},
-    tests::frame,
-    unary::SHOULD_RATE_LIMIT_PATH,
+use tollgate_fixtures::frame;
+
+use crate::{
+    SHOULD_RATE_LIMIT_PATH,
+    frames::{FrameScanner, Piece},
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -5,48 +5,49 @@ use std::{mem, sync::LazyLock};
 
 use bytes::{Buf as _, BufMut as _, BytesMut};
 
-use crate::{grpc::unary::SHED_MESSAGE, service::metrics};
+/// Status message of a refused call.
+pub const SHED_MESSAGE: &str = "overloaded; the deadline cannot be met";
 
 /// Length of a frame's header.
-pub(super) const HEADER_BYTES: usize = 9;
+pub(crate) const HEADER_BYTES: usize = 9;
 
 /// Type of a frame that carries the data of a message.
-pub(super) const DATA: u8 = 0;
+pub const DATA: u8 = 0;
 
 /// Type of a frame that opens a stream.
-pub(super) const HEADERS: u8 = 1;
+pub(crate) const HEADERS: u8 = 1;
 
 /// Type of a frame that changes the priority of a stream.
-pub(super) const PRIORITY: u8 = 2;
+pub(crate) const PRIORITY: u8 = 2;
 
 /// Type of a frame that resets a stream.
-pub(super) const RST_STREAM: u8 = 3;
+pub const RST_STREAM: u8 = 3;
 
 /// Type of a frame that opens a window.
-pub(super) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 
 /// Type of a frame that continues a header block.
-pub(super) const CONTINUATION: u8 = 9;
+pub(crate) const CONTINUATION: u8 = 9;
 
 /// Flag of the last frame of a stream.
-pub(super) const END_STREAM: u8 = 1;
+pub(crate) const END_STREAM: u8 = 1;
 
 /// Flag of a header block that no further frame continues.
-pub(super) const END_HEADERS: u8 = 4;
+pub(crate) const END_HEADERS: u8 = 4;
 
 /// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FrameHeader {
+pub struct FrameHeader {
     /// Bytes of its payload.
-    pub(super) length: usize,
-    pub(super) kind: u8,
-    pub(super) flags: u8,
-    pub(super) stream: u32,
+    pub length: usize,
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
 }
 
 /// Part of the scanned bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece<'b> {
+pub enum Piece<'b> {
     Header(FrameHeader),
     /// Some of the payload of the frame whose header came last.
     Payload(&'b [u8]),
@@ -54,7 +55,7 @@ pub(super) enum Piece<'b> {
 
 /// Position within the frames of one direction.
 #[derive(Debug, Default)]
-pub(super) struct FrameScanner {
+pub struct FrameScanner {
     /// The beginning of a header, of which the rest follows.
     header: [u8; HEADER_BYTES],
     header_bytes: usize,
@@ -64,12 +65,12 @@ pub(super) struct FrameScanner {
 
 impl FrameScanner {
     /// Whether what was scanned ends with a frame.
-    pub(super) const fn is_between_frames(&self) -> bool {
+    pub const fn is_between_frames(&self) -> bool {
         self.payload_bytes == 0 && self.header_bytes == 0
     }
 
     /// Calls `visit` for each header and each part of a payload in the next `bytes`.
-    pub(super) fn scan(&mut self, mut bytes: &[u8], mut visit: impl FnMut(Piece<'_>)) {
+    pub fn scan(&mut self, mut bytes: &[u8], mut visit: impl FnMut(Piece<'_>)) {
         while !bytes.is_empty() {
             if self.payload_bytes > 0 {
                 let (part, rest) = bytes.split_at(self.payload_bytes.min(bytes.len()));
@@ -109,7 +110,7 @@ impl FrameScanner {
 }
 
 impl FrameHeader {
-    pub(super) const fn parse([a, b, c, kind, flags, stream @ ..]: [u8; HEADER_BYTES]) -> Self {
+    pub const fn parse([a, b, c, kind, flags, stream @ ..]: [u8; HEADER_BYTES]) -> Self {
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
         // The highest bit is reserved.
         Self { length, kind, flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff }
@@ -127,22 +128,22 @@ static ANSWER: LazyLock<Vec<u8>> = LazyLock::new(answer);
 
 /// Frames to be sent between those of HTTP/2.
 #[derive(Debug, Default)]
-pub(in crate::grpc) struct Refusals {
+pub struct Refusals {
     frames: BytesMut,
     /// Bytes of data that HTTP/2 does not see, by which it will not open the window of the connection.
     uncredited: u32,
-    /// Refused calls that no metric has recorded.
+    /// Refused calls that were not taken.
     uncounted: u64,
 }
 
 impl Refusals {
     /// Frames that are not yet sent.
-    pub(in crate::grpc) fn frames(&self) -> &[u8] {
+    pub fn frames(&self) -> &[u8] {
         &self.frames
     }
 
     /// Notes that the first `bytes` of the frames were sent.
-    pub(super) fn sent(&mut self, bytes: usize) {
+    pub fn sent(&mut self, bytes: usize) {
         if bytes < self.frames.len() {
             self.frames.advance(bytes);
         } else {
@@ -152,14 +153,14 @@ impl Refusals {
     }
 
     /// Answers a call with the status of a call that admission control rejects.
-    pub(super) fn refuse(&mut self, stream: u32) {
+    pub fn refuse(&mut self, stream: u32) {
         self.uncounted += 1;
         put_header(&mut self.frames, ANSWER.len(), HEADERS, END_HEADERS | END_STREAM, stream);
         self.frames.extend_from_slice(&ANSWER);
     }
 
     /// Counts the bytes of a frame with data that HTTP/2 does not see.
-    pub(super) fn dropped(&mut self, bytes: usize) {
+    pub fn dropped(&mut self, bytes: usize) {
         // A frame has less than 2^24.
         self.uncredited += bytes as u32;
         if self.uncredited >= CREDIT_BYTES {
@@ -168,11 +169,9 @@ impl Refusals {
         }
     }
 
-    /// Records the calls that were refused since.
-    pub(super) fn record(&mut self) {
-        if self.uncounted > 0 {
-            metrics::shed(mem::take(&mut self.uncounted));
-        }
+    /// Takes the number of calls that were refused since.
+    pub fn take_refused(&mut self) -> u64 {
+        mem::take(&mut self.uncounted)
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
 };
 
 /// Bytes that a client sends before its first frame.
-pub(in crate::grpc) const PREFACE_BYTES: usize = 24;
+pub const PREFACE_BYTES: usize = 24;
 
 /// Largest header block with the headers of its frames, which waits in memory for the rest. HTTP/2 refuses the calls of larger
 /// ones.
@@ -45,7 +45,7 @@ const WITH_PRIORITY: u8 = 0x20;
 const PRIORITY_BYTES: usize = 5;
 
 /// Decides what becomes of the frames.
-pub(in crate::grpc) trait Gate {
+pub trait Gate {
     /// Whether to refuse the call with these headers.
     fn refuses(&mut self, call: &Head) -> bool;
 
@@ -68,7 +68,7 @@ enum Fate {
 
 /// Received frames of one connection.
 #[derive(Debug)]
-pub(in crate::grpc) struct ReceivedFrames {
+pub struct ReceivedFrames {
     /// The beginning of a frame whose fate depends on the rest.
     held: BytesMut,
     /// Frames that pass, other than where they were read.
@@ -78,11 +78,11 @@ pub(in crate::grpc) struct ReceivedFrames {
     payload_fate: Fate,
     table: HeaderTable,
     /// Whether the table has entries that HTTP/2 has not seen, of a refused call or of a block that HTTP/2 would refuse.
-    pub(in crate::grpc) has_own_table: bool,
+    pub has_own_table: bool,
     /// Headers that depend on no table, as HTTP/2 receives them then.
     replacement: BytesMut,
     /// Whether the connection cannot go on.
-    pub(in crate::grpc) is_lost: bool,
+    pub is_lost: bool,
     /// The latest stream, and the latest that HTTP/2 has seen.
     latest: u32,
     latest_passed: u32,
@@ -91,7 +91,7 @@ pub(in crate::grpc) struct ReceivedFrames {
 }
 
 impl ReceivedFrames {
-    pub(in crate::grpc) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             held: BytesMut::new(),
             ready: BytesMut::new(),
@@ -108,7 +108,7 @@ impl ReceivedFrames {
     }
 
     /// Appends frames that pass other than where they were read to `buffer`. Returns whether there was any.
-    pub(in crate::grpc) fn take_ready(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+    pub fn take_ready(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
         let (part, _) = self.ready.split_at(self.ready.len().min(buffer.remaining()));
         buffer.put_slice(part);
         let taken = part.len();
@@ -117,7 +117,7 @@ impl ReceivedFrames {
     }
 
     /// Number of bytes to be read next with [`Self::complete`]; 0 if they may be read with [`Self::filter`].
-    pub(in crate::grpc) fn missing(&self) -> usize {
+    pub fn missing(&self) -> usize {
         match block_frames(&self.held) {
             BlockFrames::Begun { missing } if !self.held.is_empty() => missing,
             _ => 0,
@@ -125,7 +125,7 @@ impl ReceivedFrames {
     }
 
     /// Adds to the frame that is held at most the bytes that it misses.
-    pub(in crate::grpc) fn complete(&mut self, bytes: &[u8], gate: &mut impl Gate, refusals: &mut Refusals) {
+    pub fn complete(&mut self, bytes: &[u8], gate: &mut impl Gate, refusals: &mut Refusals) {
         self.held.extend_from_slice(bytes);
         let mut frames = self.held.split();
         while !frames.is_empty() {
@@ -145,12 +145,7 @@ impl ReceivedFrames {
     }
 
     /// Moves the bytes that pass to the front of `bytes`, and returns their number. Others that pass are ready afterwards.
-    pub(in crate::grpc) fn filter(
-        &mut self,
-        bytes: &mut [u8],
-        gate: &mut impl Gate,
-        refusals: &mut Refusals,
-    ) -> usize {
+    pub fn filter(&mut self, bytes: &mut [u8], gate: &mut impl Gate, refusals: &mut Refusals) -> usize {
         let (mut at, mut passed) = (0_usize, 0_usize);
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             let Some((length, fate)) = self.next(rest, gate, refusals) else {

@@ -21,27 +21,27 @@ const MAX_ENTRIES: usize = 128;
 const MAX_TABLE_BYTES: usize = 4 * 1024;
 
 /// Bytes of a copy at which the rest of its block is only read: an index of a byte may stand for 4,096.
-pub(super) const MAX_COPY_BYTES: usize = 16 * 1024;
+pub(crate) const MAX_COPY_BYTES: usize = 16 * 1024;
 
 /// Entries of the static table.
 const STATIC_ENTRIES: usize = 61;
 
 /// Parts of a call's headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::grpc) struct Head {
+pub struct Head {
     /// Whether the call is `ShouldRateLimit`.
-    pub(super) is_rate_limit: bool,
+    pub is_rate_limit: bool,
     /// Timeout of its caller.
-    pub(super) timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// Whether later blocks depend on this one.
-    pub(super) changes_table: bool,
+    pub changes_table: bool,
     /// Whether HTTP/2 would reset the call for a field that gRPC has no use for, or for the lack of a scheme.
-    pub(super) is_unfit: bool,
+    pub is_unfit: bool,
 }
 
 /// Dynamic table of a connection, which its client's header blocks change.
 #[derive(Debug, Default)]
-pub(super) struct HeaderTable {
+pub(crate) struct HeaderTable {
     /// Entries, newest first.
     entries: VecDeque<Entry>,
     /// Bytes of their texts.
@@ -80,7 +80,7 @@ struct Malformed;
 impl HeaderTable {
     /// Reads the next block. Returns `None` if this or an earlier one could not be read. Adds the same fields to `copy`, but
     /// for those that are unfit, in a form that depends on no table; not all of them once it exceeds [`MAX_COPY_BYTES`].
-    pub(super) fn read(&mut self, block: &[u8], copy: Option<&mut BytesMut>) -> Option<Head> {
+    pub(crate) fn read(&mut self, block: &[u8], copy: Option<&mut BytesMut>) -> Option<Head> {
         if self.is_lost {
             return None;
         }
@@ -93,7 +93,7 @@ impl HeaderTable {
     }
 
     /// Makes the table as it was before the latest block.
-    pub(super) fn undo(&mut self) {
+    pub(crate) fn undo(&mut self) {
         for entry in self.entries.drain(..self.added.min(self.entries.len())) {
             self.text_bytes -= entry.text.len();
         }
@@ -101,7 +101,7 @@ impl HeaderTable {
     }
 
     /// Notes that a block is not read.
-    pub(super) fn skip(&mut self) {
+    pub(crate) fn skip(&mut self) {
         *self = Self { is_lost: true, ..Self::default() };
     }
 

@@ -8,7 +8,7 @@ use tokio::io::{AsyncWriteExt as _, duplex};
 use tollgate_fixtures::HTTP2_START;
 
 use super::*;
-use crate::grpc::http2::header_field::tests::encode as coded;
+use crate::header_field::tests::encode as coded;
 
 const AUTHORITIES: [&str; 7] = [
     "tollgate:8081",
