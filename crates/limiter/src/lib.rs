@@ -19,7 +19,6 @@
 //! - [`deciding_rule`]: the rule that decided, for responses.
 //! - [`leases`]: permits of a request that passed, and requests that their callers repeat under leases that they name.
 //! - [`unknown_domains`]: requests for domains without rules.
-//! - [`demand`]: demand of keys, and the limits that it recommends.
 //! - [`spread`]: delays that spread the times at which denied clients return.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
@@ -31,7 +30,6 @@ mod counters;
 mod decide;
 pub mod deciding_rule;
 pub mod decision;
-pub mod demand;
 pub mod explain;
 mod fallback;
 mod fold;
@@ -48,13 +46,13 @@ mod replicas;
 mod settle;
 mod shedding;
 mod spread;
-pub mod talkers;
 mod unknown_domains;
 
 use std::time::Duration;
 
 use tollgate_rules as rules;
 use tollgate_store::request::Requests;
+pub use tollgate_talkers::{self as talkers, demand};
 
 use self::metrics::RuleCounters;
 pub use self::{

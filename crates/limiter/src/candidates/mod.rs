@@ -18,10 +18,7 @@ use tollgate_store::request::Check;
 pub use crate::metrics::Outcome;
 use crate::{
     metrics::RuleCounters,
-    talkers::{
-        key,
-        sketches::{Memory, Summary},
-    },
+    talkers::{self, Memory, Summary},
 };
 
 /// Bit of the index of a check's limit that marks the check of a candidate: no request has this number of limits.
@@ -109,7 +106,7 @@ pub(super) fn compare(
         return;
     }
     if let Some(summary) = keys.entry(name).or_default().get_mut(differing) {
-        summary.add(&key::text(entries), hits, Memory::Short);
+        summary.add(&talkers::text(entries), hits, Memory::Short);
     }
 }
 

@@ -13,7 +13,7 @@ use tollgate_core::{CountedKey, descriptor::Entry, quota::Quota};
 use tollgate_rules::{Domain, Rule};
 
 use super::BoundedQueue;
-use crate::{decision::Limited, talkers::key};
+use crate::{decision::Limited, talkers};
 
 /// Parts of the memory of windows, each with a lock of its own.
 const SHARDS: usize = 16;
@@ -86,7 +86,7 @@ impl ReportedWindows {
         let reached = |percent: &u16| ReachedThreshold {
             domain: (*domain.name).into(),
             rule: rule.path().into(),
-            key: key::text(entries),
+            key: talkers::text(entries),
             counted_key,
             percent: *percent,
             used: limited.verdict.used,

@@ -201,7 +201,7 @@ pub(super) const MIN_KEYS: usize = 28;
 
 /// Memory for keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Memory {
+pub enum Memory {
     /// [`MAX_KEYS`].
     Ample,
     /// No more than the present keys, or [`MIN_KEYS`].
@@ -210,8 +210,9 @@ pub(crate) enum Memory {
 
 /// Estimated hits of a key: at most `weight`, and at least `weight - error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Estimate {
-    pub(crate) weight: u64,
+pub struct Estimate {
+    /// Hits that the key has at most.
+    pub weight: u64,
     pub(super) error: u64,
 }
 
@@ -224,7 +225,7 @@ pub(crate) struct Estimate {
 /// time the floor rises, more than three in four counters lose as much. Thus, for N hits, the floor is at most N
 /// divided by three quarters of the capacity.
 #[derive(Debug, Default)]
-pub(crate) struct Summary {
+pub struct Summary {
     counters: HashMap<Box<str>, Estimate, RandomState>,
     floor: u64,
     /// Hits of all keys.
@@ -235,7 +236,7 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Adds hits to a key.
-    pub(crate) fn add(&mut self, key: &str, hits: u64, memory: Memory) {
+    pub fn add(&mut self, key: &str, hits: u64, memory: Memory) {
         self.total = self.total.saturating_add(hits);
         if let Some(known) = self.counters.get_mut(key) {
             known.weight = known.weight.saturating_add(hits);
@@ -269,7 +270,7 @@ impl Summary {
     }
 
     /// Returns every key that has a counter, in no particular order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Estimate)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Estimate)> {
         self.counters.iter().map(|(key, known)| (&**key, *known))
     }
 

@@ -15,12 +15,14 @@
 //!   all sketches, each summary is reduced to as few as 21 keys, which bounds them to 28 MiB. A queue has at most 256
 //!   KiB.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
 mod counts;
-mod demand;
-pub(crate) mod key;
+pub mod demand;
+mod key;
 mod sampler;
 mod share;
-pub(crate) mod sketches;
+mod sketches;
 #[cfg(test)]
 mod tests;
 
@@ -47,8 +49,9 @@ use tollgate_runtime::panics::{self, CancelOnPanic};
 pub use self::{
     counts::{DomainCounts, KeyCounts, Span, SpanCounts, merge},
     demand::{KeyDemand, TakenDemand},
-    key::OwnedEntry,
+    key::{OwnedEntry, text},
     share::TrafficShare,
+    sketches::{Memory, Summary},
 };
 use self::{
     demand::DemandSince,

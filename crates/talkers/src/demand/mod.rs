@@ -4,11 +4,12 @@
 //! samples of top talkers ──> demand of each key since the last round ──> windows of each rule ──> distributions
 //! ```
 //!
-//! Nothing is added to the path of a request: the samples are those of [`talkers`](crate::talkers), which are complete up to
+//! Nothing is added to the path of a request: the samples are those of top talkers, which are complete up to
 //! 5,000 hits a second of a worker, and random above that. The counted key of a sample is hashed; of too many keys, those
 //! with the lowest hashes stay, each on behalf of others, so that memory is bounded and the rest is a fair sample.
 
 mod sketch;
+mod taken;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +21,9 @@ use tollgate_core::{descriptor::Entry, quota::Quota};
 use tollgate_rules::{Domain, Limit, Overridden, Rule, Rules};
 
 use self::sketch::DemandSketch;
-use crate::talkers::{KeyDemand, OwnedEntry};
+pub(crate) use self::taken::DemandSince;
+pub use self::taken::{KeyDemand, TakenDemand};
+use crate::OwnedEntry;
 
 /// Maximum number of rules that are observed.
 const MAX_RULES: usize = 256;

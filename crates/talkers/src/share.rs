@@ -51,7 +51,7 @@ mod tests {
     use tollgate_rules::{List, ValueMatch};
 
     use super::*;
-    use crate::talkers::{
+    use crate::{
         sampler::Sample,
         sketches::{LastMinute, Memory},
     };

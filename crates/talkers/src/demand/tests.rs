@@ -1,7 +1,8 @@
 //! Recommendations for synthetic traffic with known quantiles.
 
+use tollgate_rules::config::{Options, load_files};
+
 use super::*;
-use crate::test_prelude::*;
 
 const BEGIN: u64 = 1_800_000_000;
 
@@ -10,7 +11,8 @@ fn rules(limit: u32) -> Rules {
         "domain: demand\ndescriptors:\n- {{key: api_key, rate_limit: {{unit: minute, requests_per_unit: {limit}}}}}\n\
          - {{key: permits, rate_limit: {{algorithm: concurrency, requests_per_unit: 9}}}}\n"
     );
-    rules_of(&text, Options::default())
+    let file = ("rules.yaml".to_owned(), text.into_bytes());
+    load_files([file], Options::default()).expect("valid").rules
 }
 
 fn demand_of(key: &str, value: impl std::fmt::Display, hits: u64) -> KeyDemand {

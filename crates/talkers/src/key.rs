@@ -31,7 +31,7 @@ pub(super) struct KeyEntries {
 }
 
 /// Text of a descriptor, truncated to [`MAX_TEXT_BYTES`].
-pub(crate) fn text(entries: &[Entry<'_>]) -> String {
+pub fn text(entries: &[Entry<'_>]) -> String {
     let mut bytes = Vec::new();
     push(&mut bytes, 0, entries);
     String::from_utf8_lossy(&bytes).into_owned()

@@ -5,7 +5,7 @@ use std::mem;
 use foldhash::quality::RandomState;
 use hashbrown::{HashMap, hash_map};
 
-use super::{
+use crate::{
     key::{KeyEntries, OwnedEntry},
     sampler::Sample,
 };
@@ -29,7 +29,7 @@ type Keys = HashMap<Box<str>, u64, RandomState>;
 
 /// Requested hits of keys, by domain and text of the key. Counts nothing before it is first taken.
 #[derive(Debug, Default)]
-pub(super) struct DemandSince {
+pub(crate) struct DemandSince {
     is_wanted: bool,
     domains: HashMap<Box<str>, Keys, RandomState>,
     keys: usize,
@@ -37,7 +37,7 @@ pub(super) struct DemandSince {
 
 impl DemandSince {
     /// Adds a sample.
-    pub(super) fn add(&mut self, sample: &Sample<'_>) {
+    pub(crate) fn add(&mut self, sample: &Sample<'_>) {
         if !self.is_wanted || sample.requested == 0 {
             return;
         }
@@ -54,7 +54,7 @@ impl DemandSince {
     }
 
     /// Takes what was added since the last time.
-    pub(super) fn take(&mut self) -> TakenDemand {
+    pub(crate) fn take(&mut self) -> TakenDemand {
         self.is_wanted = true;
         let count = mem::take(&mut self.keys);
         let domains = mem::take(&mut self.domains).into_iter();
