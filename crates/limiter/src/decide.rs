@@ -14,7 +14,7 @@ use crate::{
     fallback::{DegradedRequest, Fallback, FallbackVerdicts},
     fold::{self, Decided, Statuses},
     leases::{self, HeldPermits, NotRepeatable},
-    lists, matching,
+    matching,
     metrics::{self, RuleCounters},
     plan::{Changes, Match, Plan, PlannedLimit},
     precheck, shedding, talkers, unknown_domains,
@@ -190,7 +190,7 @@ impl Limiter {
         descriptors: &'d [Descriptor<'_>],
     ) -> Plan<'r, 'd> {
         let mut plan = matching::plan(rules, self.changes(active), descriptors);
-        plan.listed = lists::apply(active.lists, &self.clock, &rules.name, &mut plan.limits);
+        plan.listed = matching::apply_lists(active.lists, &self.clock, &rules.name, &mut plan.limits);
         if let Some(listed) = plan.listed {
             active.companion.listed(rules, listed.list());
         }
@@ -262,7 +262,7 @@ impl Limiter {
     ) -> Decision<'r> {
         let mut limits =
             descriptors.iter().map(|descriptor| PlannedLimit::first(descriptor, Match::None)).collect();
-        let listed = lists::apply(active.lists, &self.clock, domain, &mut limits);
+        let listed = matching::apply_lists(active.lists, &self.clock, domain, &mut limits);
         if let Some(listed) = listed {
             metrics::listed_without_rules(listed.list());
         }

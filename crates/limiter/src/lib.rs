@@ -2,8 +2,7 @@
 //! denied request charged.
 //!
 //! - [`decide`]: the limiter, which runs these steps:
-//! - [`matching`]: the limits that each descriptor matches, in a [`plan`].
-//! - [`lists`]: allow and deny lists, which decide before any counter.
+//! - [`matching`]: the limits that each descriptor matches, in a [`plan`], and lists, which decide before any counter.
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
 //! - [`calls`]: the requests to the store that charge the limits, one for each hash tag, and one for each rule with several.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
@@ -19,7 +18,6 @@
 //! - [`deciding_rule`]: the rule that decided, for responses.
 //! - [`leases`]: permits of a request that passed, and requests that their callers repeat under leases that they name.
 //! - [`unknown_domains`]: requests for domains without rules.
-//! - [`spread`]: delays that spread the times at which denied clients return.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
@@ -34,7 +32,6 @@ pub mod explain;
 mod fallback;
 mod fold;
 mod leases;
-mod lists;
 mod matching;
 pub mod metrics;
 mod observe;
@@ -45,7 +42,6 @@ mod regions;
 mod replicas;
 mod settle;
 mod shedding;
-mod spread;
 mod unknown_domains;
 
 use std::time::Duration;
@@ -60,12 +56,12 @@ pub use self::{
     calls::cell_of,
     counters::{CounterInspector, CounterReading, CounterRequests},
     decide::Limiter,
+    decision::Spread,
     fallback::Fallback,
     leases::{HeldPermits, NotRepeatable},
     observe::{BegunBan, Observations, ReachedThreshold},
     regions::OwnShares,
     replicas::Replicas,
-    spread::Spread,
 };
 
 /// The active rules with their counters, in one snapshot.

@@ -1,20 +1,28 @@
-//! Matches descriptors with rules and limit overrides.
+//! Matches descriptors with rules and limit overrides, and with allow and deny lists, which decide in their place.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tollgate_core::{
     algorithm::{Algorithm, Parameters, Policy},
+    clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
     quota::Quota,
     shedding::{Priority, Utilization},
 };
 use tollgate_metrics::StripedCounter;
-use tollgate_rules::{Domain, Limit, Rule, SwitchMode, Switched, UTILIZATION_KEY};
+use tollgate_rules::{Domain, Limit, Listing, Lists, Rule, SwitchMode, Switched, UTILIZATION_KEY};
 use tollgate_store::request::Requests;
 
-use crate::plan::{Changes, CounterMatch, Match, Plan, PlannedLimit, PlannedLimits, Side, Signal};
+use crate::{
+    decision::ListDecision,
+    plan::{Changes, CounterMatch, Match, Plan, PlannedLimit, PlannedLimits, Side, Signal},
+};
+
+/// Longest retry time reported to a client, also for entries without expiry: an operator may remove an entry at any
+/// time.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
 pub(crate) static MALFORMED_LEASES: StripedCounter = StripedCounter::new(
     "tollgate_malformed_leases_total",
@@ -199,4 +207,41 @@ fn drop_replaced(limits: &mut PlannedLimits<'_, '_>) {
             limit.matched = Match::None;
         }
     }
+}
+
+/// Applies the allow and deny lists. If one matches, descriptors that charge hits skip their limits.
+///
+/// Refunds and releases are made regardless of the lists, so that no permit is held longer than needed and no charge
+/// stays by mistake; they are not matched against the lists either. Nor are reports of a utilization.
+pub(super) fn apply_lists(
+    lists: &Lists,
+    clock: &Clock,
+    domain: &str,
+    limits: &mut PlannedLimits<'_, '_>,
+) -> Option<ListDecision> {
+    if !lists.has_lists() {
+        return None;
+    }
+    let now_ms = clock.now().as_millis();
+    let charging = limits.iter_mut().filter(|limit| !limit.matched.is_report() && !limit.is_refund());
+    let mut charging: SmallVec<[_; 2]> = charging.collect();
+    let allows = |limit: &&mut PlannedLimit<'_, '_>| lists.allowing(domain, limit.entries, now_ms).is_some();
+    if charging.iter().any(allows) {
+        charging.iter_mut().for_each(|limit| limit.matched = Match::None);
+        return Some(ListDecision::Allowed);
+    }
+    // Patterns can be slow on long values, so denying entries are looked up once.
+    let denying = charging.iter().map(|limit| lists.denying(domain, limit.entries, now_ms));
+    let denying: SmallVec<[Option<&Listing>; 2]> = denying.collect();
+    let retry_after = denying.iter().flatten().map(|entry| retry_after(entry, now_ms)).max()?;
+    for (limit, denying) in charging.iter_mut().zip(denying) {
+        limit.matched = if denying.is_some() { Match::Denied } else { Match::None };
+    }
+    Some(ListDecision::Denied { retry_after })
+}
+
+/// Time until the entry expires, as reported to clients.
+fn retry_after(entry: &Listing, now_ms: u64) -> Duration {
+    let left = |end: u64| Duration::from_millis(end.saturating_sub(now_ms));
+    entry.expires_at_ms().map_or(MAX_RETRY_AFTER, |end| left(end).min(MAX_RETRY_AFTER))
 }

@@ -45,10 +45,10 @@ impl Veto {
     }
 }
 
-/// One descriptor's check of one counter.
+/// One limit's check of its counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Check {
-    /// Index of the descriptor in its request.
+    /// Index by which the caller finds the limit: its descriptor may have several.
     pub descriptor: usize,
     /// Id of the counter's record in its cell.
     pub record: RecordId,
@@ -69,7 +69,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// A check of the store's or the instance's own, of no descriptor: it is sent, blocks nothing and bans no client.
+    /// A check of the store's or the instance's own, of no limit of a request: it is sent, blocks nothing and bans no client.
     pub const fn own(record: RecordId, policy: Policy, hits: Hits) -> Self {
         Self {
             descriptor: 0,
@@ -153,7 +153,7 @@ impl Clone for TagRequest {
     }
 }
 
-/// Verdicts of one request, cell by cell, each with the index of its descriptor.
+/// Verdicts of one request, cell by cell, each with the index of its limit, [`Check::descriptor`].
 pub type Verdicts = SmallVec<[(usize, Verdict); 1]>;
 
 /// Outcome of a request that was sent once for several callers.

@@ -125,8 +125,10 @@ async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> DryRunRe
     let unknown = readings.iter().find_map(|reading| Some(reading.as_ref()?.as_ref().err()?.to_string()));
     let mut readings = readings.into_iter();
     let views = descriptors.into_iter().zip(listed).map(|((descriptor, explained), listed)| {
-        let limits = explained.as_ref().map_or(1, |explained| 1 + explained.extra.len());
-        DescriptorView::new(descriptor, explained, readings.by_ref().take(limits), listed, lists)
+        // A descriptor without a limit has one as well.
+        let count = explained.as_ref().map_or(1, |explained| explained.limits.len().max(1));
+        let readings = readings.by_ref().take(count).collect();
+        DescriptorView::new(descriptor, explained, readings, listed, lists)
     });
     let views: Vec<DescriptorView> = views.collect();
     let min_interval_note =
@@ -260,34 +262,22 @@ impl CounterState {
 }
 
 impl DescriptorView {
-    /// Combines the explanation of a descriptor with the readings of its counters: that of the rule, then those of its
-    /// extra limits.
+    /// Combines the explanation of a descriptor with the readings of the counters of its limits.
     fn new(
         descriptor: ApiDescriptor,
         explained: Option<Explained>,
-        mut readings: impl Iterator<Item = CounterReading>,
+        readings: Vec<CounterReading>,
         listed: Option<ListEntry>,
         lists: &Lists,
     ) -> Self {
-        let reading = readings.next().flatten();
-        let Some(Explained { steps, rule, counter, releases_lease, extra, .. }) = explained else {
-            return Self {
-                descriptor,
-                steps: Vec::new(),
-                limit: LimitView::NONE,
-                beside: Vec::new(),
-                listed,
-            };
-        };
-        let Some(rule) = rule else {
-            return Self { descriptor, steps, limit: LimitView::NONE, beside: Vec::new(), listed };
-        };
-        let mut limit = LimitView::new(rule, counter, reading, releases_lease, lists);
-        let beside: Vec<LimitView> = extra
+        let explained = explained.map(|one| (one.steps, one.limits, one.releases_lease));
+        let (steps, limits, releases_lease) = explained.unwrap_or_default();
+        let mut limits = limits
             .into_iter()
             .zip(readings)
-            .map(|((rule, counter), reading)| LimitView::new(rule, counter, reading, false, lists))
-            .collect();
+            .map(|((rule, counter), reading)| LimitView::new(rule, counter, reading, releases_lease, lists));
+        let mut limit = limits.next().unwrap_or(LimitView::NONE);
+        let beside: Vec<LimitView> = limits.collect();
         let each = || iter::once(&limit).chain(&beside);
         // One limit that denies suffices, whatever is unknown of the others.
         let is_denied = each().any(|limit| limit.denies == Some(true));

@@ -49,12 +49,8 @@ pub struct Explained {
     pub shown: String,
     /// Steps down the tree, as far as nodes matched.
     pub steps: Vec<Step>,
-    /// The matched rule, if there is one.
-    pub rule: Option<MatchedRule>,
-    /// The rule's counter, if it has one.
-    pub counter: Option<MatchedCounter>,
-    /// The other ones of several limits, which are charged all or none with the first.
-    pub extra: Vec<(MatchedRule, Option<MatchedCounter>)>,
+    /// The matched rules, each with its counter if it has one: none, one, or several limits, which are charged all or none.
+    pub limits: Vec<(MatchedRule, Option<MatchedCounter>)>,
     /// Whether the descriptor releases a lease, which is never denied.
     pub releases_lease: bool,
 }
@@ -96,43 +92,33 @@ fn explain_one(
     let entries = &*request.entries;
     let pairs: Vec<String> = entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
     let lease = domain.root.rule_of_lease(entries);
-    let releases_lease = lease.is_some();
     let signal = domain.root.rule_of_signal(entries).zip(entries.split_last());
-    let (mut steps, found) = match (lease, signal) {
-        (Some((rule, taken, lease)), _) => {
-            let mut steps = walk::steps(&domain.root, taken);
-            steps.push(walk::lease_step(rule, lease));
-            (steps, Some((rule, taken)))
+    let (counted, last_step) = match (lease, signal) {
+        (Some((rule, counted, lease)), _) => (counted, Some(walk::lease_step(rule, lease))),
+        (None, Some(((_, last), (_, counted)))) => {
+            (counted, Some(walk::signal_step(last, request.hits.charged())))
         }
-        (None, Some(((rule, last), (_, taken)))) => {
-            let mut steps = walk::steps(&domain.root, taken);
-            steps.push(walk::signal_step(last, request.hits.charged()));
-            (steps, Some((rule, taken)))
-        }
-        (None, None) => {
-            let rule = domain.root.rule(entries).map(|rule| (rule, entries));
-            (walk::steps(&domain.root, entries), rule)
-        }
+        (None, None) => (entries, None),
     };
+    let mut steps = walk::steps(&domain.root, counted);
+    steps.extend(last_step);
     for step in &mut steps {
         if lacks_address(domain, Entry { key: &step.key, value: &step.value }) {
             step.note.get_or_insert_with(|| walk::NO_ADDRESS.to_owned());
         }
     }
     let now_ms = now_ms();
-    let describe = |rule: &Rule, entries: &[Entry<'_>]| {
-        let by_override = overridden.deciding(rule, entries, now_ms);
-        let decider = by_override.map_or(rule, |(_, decider)| decider);
+    let limits = domain.root.limits(counted).map(|rule| {
+        let by_override = overridden.deciding(rule, counted, now_ms);
+        let decider = by_override.map_or(&**rule, |(_, decider)| decider);
         let matched = MatchedRule {
             by_override: by_override.map(|(stated, _)| AppliedOverride::new(domain, rule, stated)),
             ..MatchedRule::new(domain, decider, matched)
         };
-        (matched, MatchedCounter::new(domain, decider, entries))
-    };
-    let extra = found.iter().flat_map(|(_, entries)| domain.root.limits(entries).skip(1));
-    let extra = extra.map(|rule| describe(rule, entries)).collect();
-    let (rule, counter) = found.map(|(rule, entries)| describe(rule, entries)).unzip();
-    Explained { shown: pairs.join(","), steps, rule, counter: counter.flatten(), extra, releases_lease }
+        (matched, MatchedCounter::new(domain, decider, counted))
+    });
+    let limits = limits.collect();
+    Explained { shown: pairs.join(","), steps, limits, releases_lease: lease.is_some() }
 }
 
 /// A matched rule. Its JSON form is that of a dry run.
@@ -298,19 +284,14 @@ impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "descriptor {}", self.shown)?;
         self.steps.iter().try_for_each(|step| step.fmt(f))?;
-        match &self.rule {
-            Some(rule) => rule.fmt(f)?,
-            None => writeln!(f, "  => no limit")?,
-        }
-        self.counter.iter().try_for_each(|counter| counter.fmt(f))?;
-        for (rule, counter) in &self.extra {
+        for (rule, counter) in &self.limits {
             rule.fmt(f)?;
             counter.iter().try_for_each(|counter| counter.fmt(f))?;
         }
-        if self.extra.is_empty() {
-            Ok(())
-        } else {
-            writeln!(f, "     charged to all of these limits, or to none if one denies")
+        match &*self.limits {
+            [] => writeln!(f, "  => no limit"),
+            [_] => Ok(()),
+            _ => writeln!(f, "     charged to all of these limits, or to none if one denies"),
         }
     }
 }

@@ -1,17 +1,20 @@
 //! Decision of a request, and the status of each descriptor.
 
+#[cfg(test)]
+mod tests;
+
 use std::{slice, time::Duration};
 
 use smallvec::SmallVec;
 use tollgate_core::{
+    Fnv, RecordId,
     algorithm::{Algorithm, Verdict},
     ban::Ban,
+    descriptor::{Descriptor, Entry},
     quota::Quota,
     shedding::Priority,
 };
 use tollgate_rules::{List, OnStoreError, Rule};
-
-use crate::Spread;
 
 /// Whether a request or a descriptor passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,5 +253,59 @@ impl<'r> Decision<'r> {
             ListDecision::Denied { retry_after } => Some(retry_after),
         });
         enforced.max(quotas.filter(|_| !has_quota_left)).max(denied).max(self.shed)
+    }
+}
+
+/// Source of the delays that spread the times at which the clients return that the limits of a request deny.
+///
+/// All clients of a fixed window may be admitted in the same second. A delay that depends on the counter's key alone makes
+/// them return one after another, and is the same on every instance and for every denial of the key.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread<'a, 'e> {
+    /// The request's domain.
+    pub domain: &'a str,
+    /// The request's descriptors.
+    pub descriptors: &'a [Descriptor<'e>],
+}
+
+impl Spread<'_, '_> {
+    /// Delay of the clients that the limit of the descriptor at `at` denies: whole seconds from zero to the maximum.
+    ///
+    /// A concurrency limit has none: its permits are released at any moment, so its clients do not wait for the same one.
+    /// Neither has a ban, whose end is that of one client, nor a limit override, for which no rule states one.
+    fn delay(&self, at: usize, limited: &Limited<'_>) -> Duration {
+        let Some(rule) = limited.rule else { return Duration::ZERO };
+        let max = rule.retry_after_spread.unwrap_or_default();
+        if max.as_secs() == 0 || limited.algorithm.holds_permits() || limited.enforced_ban().is_some() {
+            return Duration::ZERO;
+        }
+        let choices = max.as_secs().saturating_add(1);
+        Duration::from_secs(self.hash(at, rule).checked_rem(choices).unwrap_or_default())
+    }
+
+    /// Hash of the counter's key, on which instances of two versions must agree. All values of the request stand for a
+    /// counter that its clients share, because their delays would be equal otherwise.
+    fn hash(&self, at: usize, rule: &Rule) -> u64 {
+        let mut hash = Fnv::default();
+        hash.text(self.domain);
+        let entries = self.descriptors.get(at).map_or(&[][..], |descriptor| &descriptor.entries);
+        hash.bytes(&(RecordId::LENGTH as u64).to_le_bytes());
+        hash.bytes(&rule.record_id().path());
+        let mut open = rule.open(entries).map(|(_, entry)| entry).peekable();
+        match open.peek() {
+            Some(_) => write_entries(&mut hash, open),
+            None => {
+                let all = self.descriptors.iter().flat_map(|each| each.entries.iter().copied());
+                write_entries(&mut hash, all);
+            }
+        }
+        hash.finish()
+    }
+}
+
+fn write_entries<'a>(hash: &mut Fnv, entries: impl Iterator<Item = Entry<'a>>) {
+    for entry in entries {
+        hash.text(entry.key);
+        hash.text(entry.value);
     }
 }
