@@ -230,10 +230,11 @@ impl Limiter {
         // In shadow mode no hit waits for what it is given anyway.
         let left = wait.filter(|_| !self.modes.shadow && plan.has(Match::waits_for_loans));
         let until = left.and_then(|left| Instant::now().checked_add(left));
+        let deadline = self.store.deadline(wait);
         if let Some(fallback) = &self.fallback {
             fallback.charge_before(&self.store, &plan.calls);
         }
-        let decisions = precheck::decide(&self.store, &mut plan.calls, self.store.deadline(wait)).await;
+        let decisions = precheck::decide(&self.store, &mut plan.calls, deadline).await;
         self.shares.after_loans(&self.store, plan, decisions, until).await
     }
 
