@@ -6,7 +6,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use super::{DomainTop, Talker, key::KeyEntries, sketches::Estimate};
+use super::{DomainTop, Talker, key::KeyEntries, space_saving::Estimate};
 
 /// Maximum number of keys of one ranking over the last minute, and over the last complete window.
 pub(super) const MAX_KEYS: [usize; 2] = [100, 50];

@@ -23,6 +23,7 @@ mod key;
 mod sampler;
 mod share;
 mod sketches;
+mod space_saving;
 #[cfg(test)]
 mod tests;
 
@@ -51,7 +52,7 @@ pub use self::{
     demand::{KeyDemand, TakenDemand},
     key::{OwnedEntry, text},
     share::TrafficShare,
-    sketches::{Memory, Summary},
+    space_saving::{Estimate, Memory, Summary},
 };
 use self::{
     demand::DemandSince,

@@ -51,10 +51,7 @@ mod tests {
     use tollgate_rules::{List, ValueMatch};
 
     use super::*;
-    use crate::{
-        sampler::Sample,
-        sketches::{LastMinute, Memory},
-    };
+    use crate::{sampler::Sample, sketches::LastMinute, space_saving::Memory};
 
     fn per_mille(minute: &LastMinute, key: &str, value: &str, value_match: ValueMatch) -> Option<u64> {
         let pairs = [(key, value, value_match)];

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{
     sampler::{Queue, Sample, Sampler},
     sketches::{LastMinute, Ranking, Sketches},
-    sketches::{MAX_KEYS, MIN_KEYS, Memory, Summary},
+    space_saving::{MAX_KEYS, MIN_KEYS, Memory, Summary},
     *,
 };
 

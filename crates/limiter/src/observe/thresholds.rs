@@ -97,13 +97,17 @@ impl ReportedWindows {
             return;
         }
         if windows.len() >= MAX_WINDOWS && !windows.contains_key(&counted_key) {
-            let now = limited.verdict.decided_at.seconds();
-            windows.retain(|_, (end, _)| *end > now);
-            if windows.len() >= MAX_WINDOWS {
-                windows.clear();
-            }
+            make_room(&mut windows, limited.verdict.decided_at.seconds());
         }
         windows.insert(counted_key, (window_ends_at, count));
+    }
+}
+
+/// Forgets windows that have ended, or all if none has.
+fn make_room(windows: &mut Windows, now: u32) {
+    windows.retain(|_, (end, _)| *end > now);
+    if windows.len() >= MAX_WINDOWS {
+        windows.clear();
     }
 }
 
