@@ -22,7 +22,9 @@ mod atomic;
 mod atomic_groups;
 mod calendar;
 mod capacity;
+#[cfg(feature = "cli")]
 mod cli;
+#[cfg(feature = "cli")]
 mod cli_admin;
 mod contract;
 mod control;
@@ -38,6 +40,7 @@ mod exactness;
 mod failure_summary;
 mod faults;
 mod fleet;
+#[cfg(all(feature = "cli", feature = "regions"))]
 mod generated_docs;
 mod grpc_port;
 mod http;
@@ -58,6 +61,7 @@ mod readiness;
 mod recipes;
 mod redis_servers;
 mod reference;
+#[cfg(feature = "regions")]
 mod regions;
 mod reload;
 mod reservations;
@@ -65,12 +69,14 @@ mod bans;
 mod budget_sum;
 mod batched_runs;
 mod scale_benchmark;
+#[cfg(feature = "cli")]
 mod schema;
 mod secrets;
 mod settlements;
 mod several_limits;
 mod statsd;
 mod sync_auto;
+#[cfg(feature = "regions")]
 mod three_regions;
 mod tls;
 mod topologies;

@@ -15,7 +15,6 @@ use tollgate_fleet::{self as fleet, history, rollouts};
 use tollgate_limiter as limiter;
 use tollgate_limiter::talkers;
 use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, MetricKind, series};
-use tollgate_regions as regions;
 use tollgate_serve::{grpc, net, service};
 use tollgate_store as store;
 use tollgate_telemetry::traces;
@@ -35,7 +34,7 @@ const OWN_METRICS: [&[&dyn Metric]; 15] = [
     talkers::METRICS,
     fleet::metrics::METRICS,
     rollouts::METRICS,
-    regions::metrics::METRICS,
+    super::regions::METRICS,
     traces::metrics::METRICS,
     METRICS,
 ];

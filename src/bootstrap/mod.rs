@@ -12,6 +12,7 @@
 mod activation;
 mod metrics;
 mod ports;
+mod regions;
 mod reports;
 mod rule_sources;
 mod run;

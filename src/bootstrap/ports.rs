@@ -9,9 +9,8 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tollgate_admin::{AdminParts, ApiParts, Tokens};
+use tollgate_admin::{AdminParts, ApiParts, JsonSource, Tokens};
 use tollgate_metrics::Exporter;
-use tollgate_regions::Regions;
 use tollgate_serve::{
     grpc::{listener::Listener, service::UnaryService},
     http::{self, ConnectionLimits, DescriptorError, HttpPort, PublicParts},
@@ -187,7 +186,7 @@ impl Routes<'_> {
         &self,
         tokens: Option<Tokens>,
         AdminStore { counters, facts }: AdminStore,
-        regions: Option<Regions>,
+        regions: Option<JsonSource>,
     ) -> Router {
         let Self { settings, instance, exporter } = self;
         let api = ApiParts {

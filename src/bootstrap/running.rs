@@ -12,14 +12,13 @@ use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::AbortOnDropHandle,
 };
-use tollgate_control::{Control, RulesCopier, RulesStatus};
+use tollgate_control::{Control, RulesStatus};
 use tollgate_fleet::{FleetView, rollouts::RolloutView};
 use tollgate_limiter::ActiveRules;
-use tollgate_regions::{Lending, PeerSettings, Peers, PeersError, Regions};
 use tollgate_serve::{grpc::GrpcListen, net::Port, readiness::Readiness};
 use tollgate_telemetry::traces::TraceExporter;
 
-use super::{ports::ServedPorts, rule_sources::RuleSources, workers::WorkerLost};
+use super::{ports::ServedPorts, regions::RunningRegions, rule_sources::RuleSources, workers::WorkerLost};
 use crate::settings::ProcessSettings;
 
 /// Minimum time for the HTTP port to finish requests in flight, and for an idle thread to end.
@@ -44,7 +43,7 @@ pub struct Running {
     /// Tasks beside the ports and the workers; aborted on drop.
     pub(super) tasks: Vec<AbortOnDropHandle<Infallible>>,
     /// Region table and service between regions; stopped on drop.
-    pub(super) regions: Option<RegionTasks>,
+    pub(super) regions: Option<RunningRegions>,
     /// Exporter of traces, if enabled.
     pub(super) tracing: Option<TraceExporter>,
 }
@@ -53,7 +52,7 @@ impl Running {
     /// Address of a port other than the gRPC one, with the port that was assigned, if it is open.
     pub fn address(&self, port: Port) -> Option<SocketAddr> {
         match port {
-            Port::Region => self.regions.as_ref()?.peers.as_ref().map(Peers::address),
+            Port::Region => self.regions.as_ref()?.address(),
             port => self.ports.address(port),
         }
     }
@@ -139,34 +138,4 @@ pub(super) struct Instance {
     pub(super) status: RulesStatus,
     pub(super) fleet: FleetView,
     pub(super) rollouts: RolloutView,
-}
-
-/// Running tasks; aborted on drop.
-#[derive(Debug)]
-pub(super) struct RegionTasks {
-    _table: AbortOnDropHandle<Option<Infallible>>,
-    /// Copies the rules of the region that writes them.
-    _copier: AbortOnDropHandle<Infallible>,
-    peers: Option<Peers>,
-}
-
-impl RegionTasks {
-    /// Follows the region table, and opens the service between regions if there are settings of one.
-    pub(super) async fn start(
-        regions: Regions,
-        peers: Option<(PeerSettings, Lending)>,
-        instance: &Instance,
-    ) -> Result<Self, PeersError> {
-        let (control, status) = (instance.control.clone(), instance.status.clone());
-        let copier = RulesCopier::new(control.clone(), status.clone(), Arc::new(regions.clone()));
-        let copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
-        let peers = match peers {
-            Some((settings, lending)) => {
-                Some(Peers::start(&settings, &regions, control, status, lending).await?)
-            }
-            None => None,
-        };
-        let table = AbortOnDropHandle::new(tokio::spawn(regions.follow()));
-        Ok(Self { _table: table, _copier: copier, peers })
-    }
 }

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tollgate_admin::TokenError;
+use tollgate_admin::{JsonSource, TokenError};
 use tollgate_control::JournalError;
 use tollgate_fleet::{
     self as fleet, FleetView,
@@ -11,7 +11,6 @@ use tollgate_fleet::{
 };
 use tollgate_limiter::{ActiveRules, Observations, OwnShares};
 use tollgate_metrics::Exporter;
-use tollgate_regions::{self as regions, Lending, PeersError, PrimaryCalls, PrimaryRouter, Regions};
 use tollgate_rules::{TableSize, config::LoadError};
 use tollgate_runtime::panics::{self, CancelOnPanic};
 use tollgate_serve::{
@@ -20,15 +19,16 @@ use tollgate_serve::{
     net::{Port, tls::TlsError},
     readiness::Readiness,
 };
-use tollgate_store::{BackgroundQueue, StoreError, loans::ShareWatch};
+use tollgate_store::{BackgroundQueue, StoreError};
 use tollgate_telemetry::traces::TraceExporter;
 
 use super::{
     activation::Activator,
     ports::{Ports, Routes, ServedPorts},
+    regions::{self, PeersError, RegionServer, ServerParts},
     reports,
     rule_sources::{self, FirstRules},
-    running::{Instance, RegionTasks, Running},
+    running::{Instance, Running},
     stores::{AdminStore, ServiceFactory, StoreLayer, Stores, report_memory},
     workers::{WorkerConfig, WorkerLost, start_workers},
 };
@@ -93,12 +93,9 @@ pub enum StartError {
 /// [`StartError`]; components started by then end by themselves.
 pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
     let shares = OwnShares::default();
-    let (calls, queue) = PrimaryCalls::new();
-    let regions = load_regions(&mut settings, &shares, &calls)?;
-    let peers = settings.region.as_ref().and_then(|region| region.peers.clone());
-    let in_front = regions
-        .is_some()
-        .then(|| -> StoreLayer { Arc::new(move |own| Arc::new(PrimaryRouter::new(own, calls.clone()))) });
+    let regions = regions::load(&settings, &shares).map_err(StartError::Regions)?;
+    settings.rules.options.regions = regions.as_ref().map_or(TableSize::NoTable, RegionServer::table_size);
+    let in_front = regions.as_ref().map(|regions| -> StoreLayer { Arc::new(regions.layer()) });
     let stores = Stores::new(&settings, in_front);
     let memory_gauge = AbortOnDropHandle::new(tokio::spawn(report_memory(stores.memory.clone())));
     let tracing = settings
@@ -112,15 +109,16 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
     let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
     let admin_store = settings.admin.address.map(|_| AdminStore::open(&stores, &settings, &shares));
     let admin_store = admin_store.transpose()?;
-    let watch = peers.as_ref().map(|_| ShareWatch::default());
-    let lending_store = watch.as_ref().map(|_| stores.of_region()).transpose()?;
+    let needs_store = regions.as_ref().is_some_and(RegionServer::needs_store);
+    let lending_store = needs_store.then(|| stores.of_region()).transpose()?;
     let replicas = stores.replicas().unwrap_or_default();
     let observations = Observations::default();
-    let parts = StartParts { exporter, readiness: readiness.clone(), admin_store, regions: regions.clone() };
+    let view = regions.as_ref().map(|regions| JsonSource::new(regions.view()));
+    let parts = StartParts { exporter, readiness: readiness.clone(), admin_store, view };
     let services = ServiceFactory {
         stores,
         readiness,
-        shares: shares.clone().with_watch(watch.clone()),
+        shares: regions.as_ref().map_or(shares, RegionServer::shares),
         observations: observations.clone(),
         tracer: tracing.as_ref().map(|tracing| tracing.tracer.clone()),
         response: settings.response.clone(),
@@ -128,31 +126,21 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
         is_shared: Arc::default(),
     };
     let open = move |rules: &Arc<ActiveRules>, background| services.open(rules, background);
-    let mut running = start_with(settings, parts, open).await?;
+    let mut running = start_with(settings, parts, regions.as_ref(), open).await?;
     let instance = &running.instance;
     let [bans, events] = reports::start(observations, instance);
     running.tasks.extend([memory_gauge, bans, events]);
-    let lending = lending_store.zip(watch).map(|(store, watch)| {
-        let rules = Arc::clone(&running.instance.rules);
-        Lending { rules, shares, store, watch, replicas, calls: queue }
-    });
     if let Some(regions) = regions {
-        running.regions = Some(RegionTasks::start(regions, peers.zip(lending), &running.instance).await?);
+        let parts = ServerParts {
+            control: instance.control.clone(),
+            status: instance.status.clone(),
+            rules: Arc::clone(&instance.rules),
+            store: lending_store,
+            replicas,
+        };
+        running.regions = Some(regions.start(parts).await?);
     }
     Ok(Running { tracing, ..running })
-}
-
-/// Reads the region table, if there is one, by which the rules are checked and the primary region is called.
-fn load_regions(
-    settings: &mut Settings,
-    shares: &OwnShares,
-    calls: &PrimaryCalls,
-) -> Result<Option<Regions>, StartError> {
-    let regions = settings.region.as_ref().map(|region| Regions::load(region, shares.clone()));
-    let regions = regions.transpose().map_err(StartError::Regions)?;
-    let regions = regions.map(|regions| regions.with_primary_calls(calls.clone()));
-    settings.rules.options.regions = regions.as_ref().map_or(TableSize::NoTable, Regions::table_size);
-    Ok(regions)
 }
 
 /// Parts of a server that are created before its rules are loaded.
@@ -163,7 +151,8 @@ pub(super) struct StartParts {
     pub(super) readiness: Readiness,
     /// Store of the admin API, if there is an admin port.
     pub(super) admin_store: Option<AdminStore>,
-    pub(super) regions: Option<Regions>,
+    /// The regions as the admin API shows them.
+    pub(super) view: Option<JsonSource>,
 }
 
 /// Starts a server whose calls are answered by the service that `open` creates, once for each worker and once for HTTP,
@@ -171,6 +160,7 @@ pub(super) struct StartParts {
 pub(super) async fn start_with<T, O>(
     settings: Settings,
     parts: StartParts,
+    regions: Option<&RegionServer>,
     open: O,
 ) -> Result<Running, StartError>
 where
@@ -179,8 +169,8 @@ where
 {
     // Before any task on which others depend runs on this thread.
     let panicked = panic_token();
-    let StartParts { exporter, readiness, admin_store, regions } = parts;
-    let (instance, activator, first_rules) = load_rules(&settings, readiness, regions.as_ref()).await?;
+    let StartParts { exporter, readiness, admin_store, view } = parts;
+    let (instance, activator, first_rules) = load_rules(&settings, readiness, regions).await?;
     let Ports { grpc, grpc_tls, http, metrics, admin, reloads } = Ports::open(&settings).await?;
     let grpc_address = grpc.address().map_err(StartError::System)?;
     let mut tasks = fleet::start(settings.webhook.clone(), &instance.control, &instance.fleet);
@@ -190,7 +180,7 @@ where
     let http = (http, routes.public(open(&instance.rules, BackgroundQueue::default())?)?);
     let metrics = metrics.zip(routes.metrics());
     let admin =
-        admin.zip(admin_store).map(|((port, tokens), store)| (port, routes.admin(tokens, store, regions)));
+        admin.zip(admin_store).map(|((port, tokens), store)| (port, routes.admin(tokens, store, view)));
     let (config, mut worker_failures) = WorkerConfig::new(&settings, grpc_tls, &instance.readiness)?;
     let workers = start_workers(config, &mut worker_failures, &instance.rules, open).await?;
     let alarm = CancelOnPanic(panicked.clone());
@@ -231,15 +221,12 @@ fn panic_token() -> CancellationToken {
 async fn load_rules(
     settings: &Settings,
     readiness: Readiness,
-    regions: Option<&Regions>,
+    regions: Option<&RegionServer>,
 ) -> Result<(Instance, Activator, FirstRules), StartError> {
     let activator = Activator::new(readiness.clone(), &settings.rules);
     let control = rule_sources::open_control(settings)?;
-    // Before the files of the directory could become the first version.
-    control.set_writing_region(regions.and_then(Regions::writing).as_deref());
-    let has_peers = settings.region.as_ref().is_some_and(|region| region.peers.is_some());
-    if let Some(regions) = regions.filter(|_| has_peers) {
-        regions::tables::settle(regions, &control).await;
+    if let Some(regions) = regions {
+        regions.prepare(&control).await;
     }
     let first_rules = rule_sources::load_first(&settings.rules, &activator, &control).await?;
     let instance = Instance {

@@ -42,7 +42,7 @@ pub enum Command {
     Serve(Box<Settings>),
     /// Another subcommand.
     #[cfg(feature = "cli")]
-    Cli(tollgate_cli::Command),
+    Cli(Box<tollgate_cli::Command>),
     /// Print a generated page of the documentation.
     Docs(DocsPage),
 }
@@ -165,7 +165,7 @@ fn stated_command(matches: &ArgMatches, notices: Vec<String>) -> Result<Command,
     Ok(match cli.verb.unwrap_or_else(|| Verb::Serve(Box::new(cli.serve))) {
         Verb::Serve(settings) => Command::Serve(Box::new(settings.resolved(notices)?)),
         #[cfg(feature = "cli")]
-        Verb::Cli(verb) => Command::Cli(tollgate_cli::Command::new(verb, matches)?),
+        Verb::Cli(verb) => Command::Cli(Box::new(tollgate_cli::Command::new(verb, matches)?)),
         Verb::Docs { page } => Command::Docs(page),
     })
 }

@@ -23,6 +23,7 @@ use tollgate_admin::AdminSettings;
 use tollgate_flags::{count, duration, positive_duration, ratio};
 use tollgate_fleet::WebhookSettings;
 use tollgate_limiter::Modes;
+#[cfg(feature = "regions")]
 use tollgate_regions::{PeerSettings, RegionSettings};
 use tollgate_serve::{grpc::GrpcSettings, http::HttpSettings, service::ResponseOptions};
 use tollgate_telemetry::{log::LogSettings, statsd::StatsdSettings, traces::TraceSettings};
@@ -70,9 +71,11 @@ pub struct Settings {
     #[command(flatten)]
     pub admin: AdminSettings,
     /// Own region and the region table, if limits are enforced together.
+    #[cfg(feature = "regions")]
     #[command(flatten)]
     pub region: Option<RegionSettings>,
     // Not in `region`: a group that may be left out can have no group in it.
+    #[cfg(feature = "regions")]
     #[command(flatten)]
     peers: Option<PeerSettings>,
     /// Receiver of events, if there is one.
@@ -145,6 +148,7 @@ impl Settings {
             .and_then(|()| self.statsd.check().map_err(|reason| Problem::new("--statsd-rewrite", reason)));
         checked.map_err(|problem| vec![problem])?;
         self.rules.options = self.rules.reading.options();
+        #[cfg(feature = "regions")]
         if let Some(region) = &mut self.region {
             region.peers = self.peers.take();
         }

@@ -16,6 +16,7 @@ pub(crate) mod stores;
 pub(crate) mod timing;
 pub(crate) mod tollgate;
 pub(crate) mod upstream;
+#[cfg(feature = "regions")]
 pub(crate) mod wan;
 
 use std::{

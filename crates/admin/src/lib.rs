@@ -26,7 +26,7 @@ use tollgate_serve::http::{CachedPage, health_route, metrics_route, plain_text};
 use self::auth::Authenticator;
 
 pub use self::{
-    api::{ApiParts, StoreInfo},
+    api::{ApiParts, JsonSource, StoreInfo},
     auth::{METRICS, TokenError, Tokens},
     settings::AdminSettings,
 };

@@ -22,15 +22,12 @@ use crate::flags::{CheckFlags, ExplainFlags};
 /// # Errors
 /// If the output can't be written.
 pub fn check(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
-    let regions = match &flags.regions {
-        None => TableSize::Unknown,
-        Some(file) => match tollgate_regions::size_of(file) {
-            Ok(size) => size,
-            Err(error) => {
-                writeln!(errors, "{error}")?;
-                return Ok(false);
-            }
-        },
+    let regions = match table_size(flags) {
+        Ok(size) => size,
+        Err(error) => {
+            writeln!(errors, "{error}")?;
+            return Ok(false);
+        }
     };
     let options = Options { regions, ..flags.reading.options() };
     let Some(loaded) = load(&flags.directory, &flags.reading, &options, errors)? else { return Ok(false) };
@@ -39,6 +36,17 @@ pub fn check(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) 
     }
     writeln!(out, "{}", loaded.summary())?;
     Ok(true)
+}
+
+/// Size of the region table, if one is given.
+#[cfg(feature = "regions")]
+fn table_size(flags: &CheckFlags) -> Result<TableSize, String> {
+    flags.regions.as_deref().map_or(Ok(TableSize::Unknown), tollgate_regions::size_of)
+}
+
+#[cfg(not(feature = "regions"))]
+fn table_size(_: &CheckFlags) -> Result<TableSize, String> {
+    Ok(TableSize::Unknown)
 }
 
 /// Loads the configuration and writes the rules that the request matches to `out`, or the problems of an invalid
@@ -114,6 +122,7 @@ mod tests {
         assert!(!is_good && out.is_empty() && !errors.is_empty(), "{out} {errors}");
     }
 
+    #[cfg(feature = "regions")]
     #[test]
     fn limits_are_checked_against_a_region_table_if_one_is_given() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -18,6 +18,7 @@ mod loans;
 pub mod metrics;
 mod peers;
 mod primary;
+mod server;
 mod settings;
 mod state;
 pub mod tables;
@@ -38,14 +39,14 @@ use tollgate_rules::{RegionTable, Rule, Rules, Scope, TableSize, config::read_re
 use tollgate_runtime::{bounded_file, redact};
 
 use self::{
-    primary::PrimaryRole,
+    primary::{PrimaryCalls, PrimaryRole},
     state::{State, lacks_own},
 };
 
 pub use self::{
     metrics::RegionCounts,
-    peers::{Lending, Peers, PeersError},
-    primary::{PrimaryCalls, PrimaryQueue, PrimaryRouter},
+    peers::PeersError,
+    server::{RegionServer, RunningRegions, ServerParts},
     settings::{PeerSettings, RegionSettings},
     state::{RegionView, RegionsView},
 };

@@ -117,7 +117,7 @@ async fn startup_fails_without_valid_rules() {
 async fn startup_fails_if_the_store_cannot_be_opened() {
     let (_directory, settings) = prepared(GOOD, "");
     let refuse = |_: &_, _| Err::<Stub, _>(StoreError::Refused("no such file".to_owned()));
-    let error = start_with(settings, StartParts::default(), refuse).await.expect_err("refused");
+    let error = start_with(settings, StartParts::default(), None, refuse).await.expect_err("refused");
     assert!(matches!(error, StartError::Store(_)), "{error}");
 }
 
@@ -129,7 +129,7 @@ async fn a_panic_of_a_worker_is_reported() {
         Some("worker-1") => panic!("on purpose"),
         _ => Ok(stub.clone()),
     };
-    let started = start_with(settings, StartParts::default(), panic_in_worker_1).await;
+    let started = start_with(settings, StartParts::default(), None, panic_in_worker_1).await;
     assert_eq!(started.expect_err("refused").to_string(), "worker 1 failed");
 }
 
@@ -177,7 +177,7 @@ async fn a_panic_in_a_shared_task_is_reported() {
             }
             Ok(stub.clone())
         };
-        let started = start_with(settings.clone(), StartParts::default(), open).await;
+        let started = start_with(settings.clone(), StartParts::default(), None, open).await;
         let mut running = started.expect("started");
         assert!(running.failed().now_or_never().is_none());
         fail.notify_one();
@@ -197,7 +197,7 @@ async fn a_panic_during_startup_is_reported_after_it() {
     let (stub, _begun) = Stub::new();
     // The panic happens while startup waits for the rules.
     let first = tokio::spawn(async { panic!("on purpose") });
-    let started = start_with(settings, StartParts::default(), move |_, _| Ok(stub.clone()));
+    let started = start_with(settings, StartParts::default(), None, move |_, _| Ok(stub.clone()));
     let mut running = started.await.expect("started");
     assert!(first.is_finished());
     assert_eq!(running.failed().now_or_never(), Some(ComponentFailure::Panic));

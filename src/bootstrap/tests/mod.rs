@@ -128,8 +128,9 @@ async fn stage_with(
     stub.permits.add_permits(permits);
     let permits = Arc::clone(&stub.permits);
     change(&mut settings);
-    let running =
-        start_with(settings, StartParts::default(), move |_, _| Ok(stub.clone())).await.expect("started");
+    let running = start_with(settings, StartParts::default(), None, move |_, _| Ok(stub.clone()))
+        .await
+        .expect("started");
     TestServer { running, permits, begun, directory }
 }
 

@@ -10,7 +10,10 @@ use crate::settings::{Command, SettingsError, parse};
 fn read(line: &str, variables: &[(&str, &str)]) -> Result<AdminClientSettings, SettingsError> {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     match parse(std::iter::once("tollgate").chain(line.split(' ')).map(OsString::from), variables)? {
-        Command::Cli(tollgate_cli::Command::AdminClient(settings)) => Ok(settings),
+        Command::Cli(command) => match *command {
+            tollgate_cli::Command::AdminClient(settings) => Ok(settings),
+            other => panic!("{other:?}"),
+        },
         other => panic!("{other:?}"),
     }
 }

@@ -121,6 +121,7 @@ fn a_wrong_flag_is_named_and_its_secret_is_not_shown() {
     assert_eq!((tls.key, tls.clients.expect("clients").authorities), ("k".into(), "a".into()));
 }
 
+#[cfg(feature = "regions")]
 #[test]
 fn the_service_between_regions_has_mutual_tls() {
     assert_eq!(settings("", &[]).region, None);
@@ -224,9 +225,8 @@ fn a_unix_socket_stands_in_for_the_port_unless_something_stronger_names_one() {
 #[test]
 fn check_takes_its_own_settings_from_the_environment_and_ignores_the_others() {
     let variables = [("MERGE_DOMAIN_CONFIG", "true"), ("TOLLGATE_TYPO", "1"), ("GRPC_PORT", "x")];
-    let Ok(Command::Cli(tollgate_cli::Command::Check(flags))) = read("check --strict dir", &variables) else {
-        panic!("no check")
-    };
+    let Ok(Command::Cli(command)) = read("check --strict dir", &variables) else { panic!("no command") };
+    let tollgate_cli::Command::Check(flags) = *command else { panic!("no check") };
     assert_eq!(flags.directory, PathBuf::from("dir"));
     assert_eq!(
         flags.reading.options(),

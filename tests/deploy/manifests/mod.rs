@@ -7,6 +7,7 @@ mod mutations;
 mod network;
 mod operators;
 mod redis;
+#[cfg(feature = "regions")]
 mod regions;
 
 use std::sync::LazyLock;

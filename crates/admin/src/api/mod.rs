@@ -20,7 +20,7 @@ pub mod versions;
 #[cfg(test)]
 mod tests;
 
-use std::{convert::Infallible, ops::Deref, path::PathBuf, sync::Arc};
+use std::{convert::Infallible, fmt, ops::Deref, path::PathBuf, sync::Arc};
 
 use axum::{
     Router,
@@ -30,10 +30,11 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodRouter, delete, get, post, put},
 };
+use serde::Serialize;
+use serde_json::Value;
 use tollgate_control::{Control, ControlError, RulesStatus};
 use tollgate_fleet::{FleetView, rollouts::RolloutView};
 use tollgate_limiter::{ActiveRules, CounterInspector, Replicas};
-use tollgate_regions::Regions;
 use tollgate_rules::config::Options;
 use tollgate_serve::readiness::Readiness;
 use tollgate_store::MemoryStore;
@@ -148,8 +149,29 @@ pub struct ApiParts {
     pub rollouts: RolloutView,
     /// Description of the counters' store.
     pub store: StoreInfo,
-    /// The regions, with a region table.
-    pub regions: Option<Regions>,
+    /// The regions as `/regions` shows them, with a region table.
+    pub regions: Option<JsonSource>,
+}
+
+/// A view of a part of the server that the API does not know.
+#[derive(Clone)]
+pub struct JsonSource(Arc<dyn Fn() -> Value + Send + Sync>);
+
+impl JsonSource {
+    /// A view that `view` makes for each request. Does not block.
+    pub fn new<T: Serialize>(view: impl Fn() -> T + Send + Sync + 'static) -> Self {
+        Self(Arc::new(move || serde_json::to_value(view()).unwrap_or_default()))
+    }
+
+    fn view(&self) -> Value {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for JsonSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JsonSource")
+    }
 }
 
 /// Description of the counters' store.

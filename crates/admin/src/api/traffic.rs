@@ -13,7 +13,7 @@ use tollgate_limiter::talkers::DomainTop;
 use tollgate_store::redis::metrics::{self, CommandSlots};
 
 use super::{
-    Api,
+    Api, JsonSource,
     extract::{LogQuery, QueryParams, RuleQuery, page_size},
     limits::{self, Lane},
     response::{self, ApiError, ApiResult},
@@ -70,9 +70,8 @@ pub(super) async fn me(api: Api, caller: Caller) -> ApiResult {
 
 /// Returns the regions, without a region table none, and the state of copied rules.
 pub(super) async fn regions(api: Api) -> ApiResult {
-    let view = api.parts.regions.as_ref().map(|regions| regions.view());
-    let mut body = match view.map(serde_json::to_value) {
-        Some(Ok(Value::Object(view))) => view,
+    let mut body = match api.parts.regions.as_ref().map(JsonSource::view) {
+        Some(Value::Object(view)) => view,
         _ => serde_json::Map::from_iter([
             ("region".to_owned(), Value::Null),
             ("regions".to_owned(), json!([])),

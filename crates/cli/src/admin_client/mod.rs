@@ -8,6 +8,7 @@ mod client;
 mod controls;
 mod counters;
 mod output;
+#[cfg(feature = "regions")]
 mod regions;
 mod rules;
 mod traffic;
@@ -33,6 +34,7 @@ pub fn run(
         AdminCommand::Lists(command) => controls::lists(&api, command),
         AdminCommand::Override(command) => controls::overrides(&api, command),
         AdminCommand::Switch(command) => controls::switches(&api, command),
+        #[cfg(feature = "regions")]
         AdminCommand::Regions(command) => regions::run(&api, command),
         AdminCommand::Top(query) => traffic::top(&api, query),
         AdminCommand::Candidates(query) => traffic::candidates(&api, query),

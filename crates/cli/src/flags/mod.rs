@@ -53,6 +53,7 @@ pub enum AdminCommand {
     /// Override the limit of a rule, or of one key of it, on a running server, with or without an end.
     #[command(subcommand)]
     Override(OverrideCommand),
+    #[cfg(feature = "regions")]
     /// Show the regions of a running server, and drop one from a region table.
     #[command(subcommand)]
     Regions(RegionsCommand),
@@ -144,6 +145,7 @@ pub struct CounterSelector {
 }
 
 /// Command about the regions.
+#[cfg(feature = "regions")]
 #[derive(Clone, Debug, Subcommand)]
 pub enum RegionsCommand {
     /// List the regions with their shares, and whether the instance that answers reaches them.

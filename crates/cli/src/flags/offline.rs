@@ -15,6 +15,7 @@ pub struct CheckFlags {
     /// Options for reading the files.
     #[command(flatten)]
     pub reading: ReadingFlags,
+    #[cfg(feature = "regions")]
     /// Region table, for warnings of limits of `scope: global`.
     #[arg(long, value_name = "FILE")]
     pub regions: Option<PathBuf>,

@@ -52,7 +52,7 @@ pub enum PeersError {
 
 /// Parts of the process that loans between regions and calls to the primary region use.
 #[derive(Debug)]
-pub struct Lending {
+pub(crate) struct Lending {
     /// The active rules.
     pub rules: Arc<ActiveRules>,
     /// Own shares.
@@ -69,7 +69,7 @@ pub struct Lending {
 
 /// Tasks that exchange messages with the other regions; aborted on drop.
 #[derive(Debug)]
-pub struct Peers {
+pub(crate) struct Peers {
     address: SocketAddr,
     _tasks: JoinSet<()>,
 }
@@ -79,7 +79,7 @@ impl Peers {
     ///
     /// # Errors
     /// [`PeersError`] if the TLS files are unusable, or the port cannot be opened.
-    pub async fn start(
+    pub(crate) async fn start(
         settings: &PeerSettings,
         regions: &Regions,
         control: Control,
@@ -109,7 +109,7 @@ impl Peers {
     }
 
     /// Address of the port, with the port that was assigned.
-    pub const fn address(&self) -> SocketAddr {
+    pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 }

@@ -23,7 +23,7 @@ mod wire;
 
 use tollgate_rules::RegionTable;
 
-pub use self::router::{PrimaryCalls, PrimaryQueue, PrimaryRouter};
+pub(crate) use self::router::{PrimaryCalls, PrimaryQueue, PrimaryRouter};
 pub(super) use self::{
     client::{MAX_CALLS, send_all},
     router::{PrimaryCall, PrimaryRole},

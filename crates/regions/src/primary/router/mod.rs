@@ -62,7 +62,7 @@ pub struct PrimaryCall {
 }
 
 /// Calls to be sent, in their order.
-pub type PrimaryQueue = mpsc::Receiver<PrimaryCall>;
+pub(crate) type PrimaryQueue = mpsc::Receiver<PrimaryCall>;
 
 /// Sender of calls to the primary region. Clones share the queue.
 #[derive(Clone, Debug)]
@@ -140,14 +140,14 @@ impl PrimaryCalls {
 
 /// Store of a region that has the primary region decide its counters, and the region's own store all others.
 #[derive(Debug)]
-pub struct PrimaryRouter {
+pub(crate) struct PrimaryRouter {
     own: Arc<dyn CounterStore>,
     primary: PrimaryCalls,
 }
 
 impl PrimaryRouter {
     /// Decides in `own` all counters but those of another primary region.
-    pub fn new(own: Arc<dyn CounterStore>, primary: PrimaryCalls) -> Self {
+    pub(crate) fn new(own: Arc<dyn CounterStore>, primary: PrimaryCalls) -> Self {
         Self { own, primary }
     }
 

@@ -1,0 +1,127 @@
+//! The part of a server that enforces limits together with other regions, from its start to its end.
+
+use std::{convert::Infallible, net::SocketAddr, sync::Arc};
+
+use tokio_util::task::AbortOnDropHandle;
+use tollgate_control::{Control, RulesCopier, RulesStatus};
+use tollgate_limiter::{ActiveRules, OwnShares, Replicas};
+use tollgate_rules::TableSize;
+use tollgate_store::{CounterStore, Store, loans::ShareWatch};
+
+use crate::{
+    RegionSettings, Regions, RegionsView,
+    peers::{Lending, Peers, PeersError},
+    primary::{PrimaryCalls, PrimaryQueue, PrimaryRouter},
+    settings::PeerSettings,
+    tables,
+};
+
+/// The regions of a server that starts.
+#[derive(Debug)]
+pub struct RegionServer {
+    regions: Regions,
+    shares: OwnShares,
+    calls: PrimaryCalls,
+    queue: PrimaryQueue,
+    /// The service between regions, with the demand of counters, if this instance has part in it.
+    peers: Option<(PeerSettings, ShareWatch)>,
+}
+
+/// Parts of the server that its regions use.
+#[derive(Debug)]
+pub struct ServerParts {
+    /// Rule versions and their copies.
+    pub control: Control,
+    /// Source and version of the active rules.
+    pub status: RulesStatus,
+    /// The active rules.
+    pub rules: Arc<ActiveRules>,
+    /// Counters of this region, if [`RegionServer::needs_store`].
+    pub store: Option<Store>,
+    /// Instances of this region.
+    pub replicas: Replicas,
+}
+
+/// The regions of a running server; stopped on drop.
+#[derive(Debug)]
+pub struct RunningRegions {
+    _table: AbortOnDropHandle<Option<Infallible>>,
+    /// Copies the rules of the region that writes them.
+    _copier: AbortOnDropHandle<Infallible>,
+    peers: Option<Peers>,
+}
+
+impl RegionServer {
+    /// Reads the region table. Shares of this region are kept in `shares`.
+    ///
+    /// # Errors
+    /// Every problem of the table.
+    pub fn load(settings: &RegionSettings, shares: &OwnShares) -> Result<Self, String> {
+        let (calls, queue) = PrimaryCalls::new();
+        let regions = Regions::load(settings, shares.clone())?.with_primary_calls(calls.clone());
+        let peers = settings.peers.clone().map(|peers| (peers, ShareWatch::default()));
+        Ok(Self { regions, shares: shares.clone(), calls, queue, peers })
+    }
+
+    /// Size of the table, for the validation of rules.
+    pub fn table_size(&self) -> TableSize {
+        self.regions.table_size()
+    }
+
+    /// Shares of this region, as a limiter enforces them.
+    pub fn shares(&self) -> OwnShares {
+        self.shares.clone().with_watch(self.peers.as_ref().map(|(_, watch)| watch.clone()))
+    }
+
+    /// Puts the calls to the primary region in front of a store.
+    pub fn layer(&self) -> impl Fn(Arc<dyn CounterStore>) -> Arc<dyn CounterStore> + Send + Sync + use<> {
+        let calls = self.calls.clone();
+        move |own| Arc::new(PrimaryRouter::new(own, calls.clone()))
+    }
+
+    /// Whether the server needs a store for loans between regions.
+    pub const fn needs_store(&self) -> bool {
+        self.peers.is_some()
+    }
+
+    /// The regions as operators see them, as of each call.
+    pub fn view(&self) -> impl Fn() -> RegionsView + Send + Sync + use<> {
+        let regions = self.regions.clone();
+        move || regions.view()
+    }
+
+    /// Prepares the control store, before the files of a directory could become the first version.
+    pub async fn prepare(&self, control: &Control) {
+        control.set_writing_region(self.regions.writing().as_deref());
+        if self.peers.is_some() {
+            tables::settle(&self.regions, control).await;
+        }
+    }
+
+    /// Follows the region table, and opens the service between regions if there are settings of one.
+    ///
+    /// # Errors
+    /// [`PeersError`] if that service cannot start.
+    pub async fn start(self, parts: ServerParts) -> Result<RunningRegions, PeersError> {
+        let ServerParts { control, status, rules, store, replicas } = parts;
+        let Self { regions, shares, queue: calls, peers, .. } = self;
+        let copier = RulesCopier::new(control.clone(), status.clone(), Arc::new(regions.clone()));
+        let copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
+        let peers = match peers.zip(store) {
+            Some(((settings, watch), store)) => {
+                let lending = Lending { rules, shares, store, watch, replicas, calls };
+                Some(Peers::start(&settings, &regions, control, status, lending).await?)
+            }
+            None => None,
+        };
+        let table = AbortOnDropHandle::new(tokio::spawn(regions.follow()));
+        Ok(RunningRegions { _table: table, _copier: copier, peers })
+    }
+}
+
+impl RunningRegions {
+    /// Address of the service between regions, if it is open.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.peers.as_ref().map(Peers::address)
+    }
+}
