@@ -108,6 +108,9 @@ cargo fmt --all --check
 
 step "lints of Rust"
 cargo clippy --locked --workspace --all-targets -- -D warnings
+# Without the features of the program: it serves, alone and in one region.
+cargo clippy --locked --no-default-features --lib --bins --tests -- -D warnings
+cargo test --locked --quiet --no-default-features --lib
 
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --quiet

@@ -90,8 +90,8 @@ pub struct ReceivedFrames {
     incomplete: VecDeque<u32>,
 }
 
-impl ReceivedFrames {
-    pub fn new() -> Self {
+impl Default for ReceivedFrames {
+    fn default() -> Self {
         Self {
             held: BytesMut::new(),
             ready: BytesMut::new(),
@@ -106,7 +106,9 @@ impl ReceivedFrames {
             incomplete: VecDeque::new(),
         }
     }
+}
 
+impl ReceivedFrames {
     /// Appends frames that pass other than where they were read to `buffer`. Returns whether there was any.
     pub fn take_ready(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
         let (part, _) = self.ready.split_at(self.ready.len().min(buffer.remaining()));

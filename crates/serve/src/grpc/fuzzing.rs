@@ -88,7 +88,7 @@ pub fn received_frames(bytes: &[u8]) {
 
 /// Returns none for a connection that ends.
 fn filter<'a>(chunks: impl Iterator<Item = &'a [u8]>, refused: u8) -> Option<Filtered> {
-    let (mut received, mut refusals) = (ReceivedFrames::new(), Refusals::default());
+    let (mut received, mut refusals) = (ReceivedFrames::default(), Refusals::default());
     let (mut gate, mut passed) = (Pattern { refused, calls: 0 }, Vec::new());
     let mut preface = [0; PREFACE_BYTES];
     received.filter(&mut preface, &mut gate, &mut refusals);

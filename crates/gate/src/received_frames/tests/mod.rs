@@ -60,7 +60,8 @@ fn window(stream: u32) -> Vec<u8> {
 /// Returns the bytes that pass of a connection that received `chunks` after the preface, and the frames that are sent in
 /// response, as pairs of kind and stream.
 fn filtered(chunks: &[&[u8]], gate: &mut Refusing, room: usize) -> (Vec<u8>, Vec<(u8, u32)>) {
-    let (mut received, mut refusals, mut passed) = (ReceivedFrames::new(), Refusals::default(), Vec::new());
+    let (mut received, mut refusals, mut passed) =
+        (ReceivedFrames::default(), Refusals::default(), Vec::new());
     let mut preface = PREFACE.to_vec();
     assert_eq!(received.filter(&mut preface, gate, &mut refusals), PREFACE.len());
     for chunk in chunks {
@@ -216,7 +217,8 @@ fn a_block_that_grows_without_the_table_is_replaced_by_one_that_is_no_call() {
 fn a_connection_ends_with_a_block_that_cannot_be_replaced() {
     let mut changing = headers(1);
     changing[11] = 0x44;
-    let (mut received, mut refusals, mut gate) = (ReceivedFrames::new(), Refusals::default(), refusing(&[0]));
+    let (mut received, mut refusals, mut gate) =
+        (ReceivedFrames::default(), Refusals::default(), refusing(&[0]));
     let mut bytes = [PREFACE.to_vec(), changing, headers(3)].concat();
     received.filter(&mut bytes, &mut gate, &mut refusals);
     assert!(!received.is_lost);

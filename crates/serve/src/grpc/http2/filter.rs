@@ -109,7 +109,7 @@ impl<I> FrameFilter<I> {
     ) -> Self {
         Self {
             io,
-            received: ReceivedFrames::new(),
+            received: ReceivedFrames::default(),
             sent: SentFrames::default(),
             refusals: Refusals::default(),
             is_read_waiting: false,
