@@ -30,7 +30,11 @@ def composed(source, start, skip=""):
     text = (ROOT / source).read_text()
     text = text[text.index(start):]
     paths = re.findall(r'include_str!\("[./]*(lua/[a-z_/]+\.lua)"\)', text[: text.index(");")])
-    return "".join((ROOT / path).read_text() for path in paths if path != skip)
+    script = "".join((ROOT / path).read_text() for path in paths if path != skip)
+    # Names of numbers, which the program replaces before it loads a script.
+    page = (ROOT / "docs/internals/redis-protocol-and-lua.md").read_text()
+    numbers = dict(re.findall(r"^\| `([A-Z_]+)` \| (\d+) \|", page, re.MULTILINE))
+    return re.sub(r"\b[A-Z][A-Z_]*\b", lambda name: numbers.get(name[0], name[0]), script)
 
 
 def sources():

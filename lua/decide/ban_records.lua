@@ -1,5 +1,5 @@
 -- Records of bans in cells of any form; bans.lua defines bans.
-MAKE[11] = function()
+MAKE[KIND_BAN] = function()
   return {
     ends_at = function(a, b)
       return math.max(a, b)
@@ -14,7 +14,7 @@ make_ban_records = function()
   -- The cell or segment of a check's counter, and the record of its bans: open, with its words and its position, or nil.
   local function open(whole, check)
     local cell = whole.segment_of and whole.segment_of(check.id) or whole
-    local a, b, c, at = read_record(cell, check.ban.id, 11)
+    local a, b, c, at = read_record(cell, check.ban.id, KIND_BAN)
     local record = open_ban(a, b, c)
     record.a, record.b, record.c, record.at = a, b, c, at
     return cell, record
@@ -23,15 +23,15 @@ make_ban_records = function()
   local function close(whole, check, cell, record)
     local a, b, c = ban_words(record)
     local ends = math.max(a, b)
-    local has_room = record.at or (whole.records or #cell.ids / ID) < MAX_RECORDS
+    local has_room = record.at or (whole.records or #cell.ids / ID_BYTES) < MAX_RECORDS
     if ends <= now.s then
       if record.at then
-        remove_record(cell, record.at, 11)
+        remove_record(cell, record.at, KIND_BAN)
       end
     elseif has_room and (a ~= record.a or b ~= record.b or c ~= record.c) then
       local before = record.at and math.max(record.a, record.b)
       cell.ends_sooner = cell.ends_sooner or (before and ends < cell.ends and before >= cell.ends)
-      store_record(cell, check.ban.id, record.at, 11, a, b, c)
+      store_record(cell, check.ban.id, record.at, KIND_BAN, a, b, c)
       cell.ends = math.max(cell.ends, ends)
     end
   end
@@ -43,11 +43,11 @@ make_ban_records = function()
       local ban = check.ban
       local cell, record = open(whole, check)
       local reported = { active = record.active, ends_at = record.ends_at, level = record.level }
-      if ban.effect == LIFT then
-        if record.bad == BANNED then
-          record.ends_at, record.bad, record.second, record.balance = 0, 0, 0, -ZERO
+      if ban.effect == BAN_LIFT then
+        if record.bad == BAN_BANNED then
+          record.ends_at, record.bad, record.second, record.balance = 0, 0, 0, -BAN_BALANCE_ZERO
         end
-      elseif ban.effect == FORGIVE then
+      elseif ban.effect == BAN_FORGIVE then
         record.forgiven_at, record.ends_at = 0, 0
       elseif check.hits > 0 then
         check.is_new = begin_ban(ban, record)
@@ -55,7 +55,7 @@ make_ban_records = function()
       end
       close(whole, check, cell, record)
       check.reported = reported
-      check.banned = reported.active and ban.effect == ENFORCE and not check.overdraws
+      check.banned = reported.active and ban.effect == BAN_ENFORCE and not check.overdraws
     end,
 
     -- Counts the outcome of a check on the words a, b, c: the hits that were admitted, with the tokens charged ahead, or

@@ -7,7 +7,7 @@
 --             the epoch: the lease's name (8 bytes), then 65535 less the permit's number within the lease, big
 --             endian, so that of equal times the permit with the highest number is the first
 -- Expired permits stay in the set until it is closed, or longer if there are many.
-MAKE_QUEUE[3] = function()
+MAKE_QUEUE[KIND_CONCURRENCY] = function()
   local function member(name, number)
     return name .. struct.pack('>I2', 65535 - number)
   end

@@ -1,8 +1,9 @@
 -- Decides the deferred calls: any that entry.lua allows.
 local function read_checks(packed)
-  local checks, position, last = {}, 5, #packed
+  local checks, position, last = {}, CALL_BYTES + 1, #packed
   local ban_at, shares
-  if string.byte(packed, 11) % 16 > 7 or string.byte(packed, 11) > 127 then
+  local role = string.byte(packed, CALL_BYTES + ID_BYTES + 1)
+  if role % ROLE_BESIDE_SPECIAL >= ROLE_BEFORE_TAIL or role >= ROLE_HAS_BAN then
     local tail_bytes
     tail_bytes, shares = fast_path.read_tail(packed)
     last = last - tail_bytes
@@ -12,22 +13,22 @@ local function read_checks(packed)
     local check = {}
     check.id, check.role, check.hits, check.p1, check.p2, check.extra, position =
       struct.unpack('<c6Bdddc8', packed, position)
-    check.kind = string.byte(check.id, ID) % 16
+    check.kind = string.byte(check.id, ID_BYTES) % KINDS
     check.charged = math.max(check.hits, 0)
-    if check.role > 127 then
+    if check.role >= ROLE_HAS_BAN then
       local ban
       ban, ban_at = read_ban(packed, ban_at)
       ban.id = ban_id(check.id)
-      check.ban, check.role, checks.have_bans = ban, check.role - 128, true
+      check.ban, check.role, checks.have_bans = ban, check.role - ROLE_HAS_BAN, true
     end
-    if check.role > 15 then
-      if check.role > 31 then
+    if check.role >= ROLE_BESIDE_SPECIAL then
+      if check.role >= ROLE_OVERDRAWS then
         check.bound, check.extra = struct.unpack('<d', check.extra), NOTHING
       end
-      check.carries = check.kind == 0 and check.role > 63
-      check.overdraws, check.role = math.floor(check.role / 32) % 2 == 1, check.role % 16
+      check.carries = check.kind == KIND_FIXED_WINDOW and check.role >= ROLE_HAS_BOUND
+      check.overdraws, check.role = math.floor(check.role / ROLE_OVERDRAWS) % 2 == 1, check.role % ROLE_BESIDE_SPECIAL
     end
-    check.role = check.role % 8
+    check.role = check.role % ROLE_BEFORE_TAIL
     check.share = shares and shares[#checks]
     checks[#checks + 1] = check
   end
@@ -39,7 +40,7 @@ local queues = nil
 
 -- The content of key i.
 local function open_key(i, checks)
-  if checks[1].kind == BUDGET then
+  if checks[1].kind == KIND_BUDGET then
     budgets = budgets or make_budgets()
     return budgets.open(KEYS[i], checks)
   end
@@ -62,7 +63,7 @@ end
 
 -- Whether a check returns hits, or settles what it reserved, which nothing keeps from having an effect.
 local function returns_hits(check)
-  return check.hits < 0 or check.operation and check.operation > 1
+  return check.hits < 0 or check.operation and check.operation >= BUDGET_SETTLE
 end
 
 -- Withholds all charges of a call if a check vetoes them, or all quotas together do. Refunds do not make room for the
@@ -74,10 +75,11 @@ local function apply_vetoes(call, states, checks)
       if not returns_hits(check) then
         local passes = states[i].key and algorithms_of(states[i]).passes or record_passes
         check.passes = not check.banned and passes(states[i], check)
-        if check.role == 4 then
+        if check.role == ROLE_QUOTA then
           has_quota_left = has_quota_left or check.passes
         end
-        vetoed = vetoed or check.role == 5 or ((check.role == 1 or check.role == 6) and not check.passes)
+        vetoed = vetoed or check.role == ROLE_ALWAYS_VETO
+          or (check.role == ROLE_VETO or check.role == ROLE_VETO_COUNTED) and not check.passes
       end
     end
   end
@@ -87,7 +89,7 @@ local function apply_vetoes(call, states, checks)
     for _, check in ipairs(checks[i]) do
       if not returns_hits(check) then
         check.vetoed = true
-        check.withheld = not check.overdraws and (check.role ~= 6 or check.passes)
+        check.withheld = not check.overdraws and (check.role ~= ROLE_VETO_COUNTED or check.passes)
       end
     end
   end
@@ -131,7 +133,7 @@ local function decide_call(call)
     end
   end
   local role = checks[call.first][1].role
-  if role ~= 0 and role ~= 3 then
+  if role ~= ROLE_INDEPENDENT and role ~= ROLE_PASSING_ONLY then
     apply_vetoes(call, states, checks)
   end
   -- Everything that may still fail comes before the first charge, so that an error leaves no call half applied;

@@ -30,8 +30,9 @@ end
 -- Decides a call on counters of one cell; nil if it needs the parts below. raw: the content of its key, if any.
 local function decide_cell(i, role, times, raw)
   fast_path = fast_path or make_fast_path()
-  local is_withheld = role == 1 or role == 2 or role == 6
-  if is_withheld and times == 1 or role == 0 or role == 3 or role == 8 or role == 11 or role == 128 or role == 131 then
+  local is_withheld = role == ROLE_VETO or role == ROLE_NO_VETO or role == ROLE_VETO_COUNTED
+  local base = role % ROLE_HAS_BAN < ROLE_BESIDE_SPECIAL and role % ROLE_BEFORE_TAIL
+  if is_withheld and times == 1 or base == ROLE_INDEPENDENT or base == ROLE_PASSING_ONLY then
     return fast_path.decide_records(i, times, raw, is_withheld)
   end
 end
@@ -52,27 +53,29 @@ local function decide_calls()
       error('a call without keys')
     end
     is_read, first, place = true, i + keys, place + 1
-    local kind, algorithm, raw = math.floor(id / 1099511627776) % 16, nil, nil
+    local kind, algorithm, raw = math.floor(id / ID_KIND_UNIT) % KINDS, nil, nil
     local is_left = not reply[place]
     if is_left and keys == 1 and not (deferred and deferred_keys[key]) then
       algorithm = ALGORITHMS[kind] or algorithm_of(kind)
       raw = algorithm and read_cell(i)
     end
-    local is_plain, has_ban = role == 0 or role == 3, role == 128 or role == 131
-    local is_single = is_plain and #packed == 43 or has_ban and #packed == 69 or role == 11 and #packed == 65
-    if algorithm and is_single and (not raw or #raw == 21) then
-      local is_short, is_known = kind < 8, true
+    local is_plain = role == ROLE_INDEPENDENT or role == ROLE_PASSING_ONLY
+    local has_ban = role == ROLE_HAS_BAN or role == ROLE_HAS_BAN + ROLE_PASSING_ONLY
+    local is_single = is_plain and #packed == ONE_CHECK_BYTES or has_ban and #packed == ONE_BANNED_CHECK_BYTES
+      or role == ROLE_SHARED and #packed == ONE_SHARED_CHECK_BYTES
+    if algorithm and is_single and (not raw or #raw == ONE_RECORD_BYTES) then
+      local is_short, is_known = kind < KIND_OF_THREE_WORDS, true
       local layout = is_short and '<I3I4I6I4I4' or '<I3I4I6I4I2I2'
       local a, b, c, old_ends = 0, 0, 0, 0
       if raw then
         local head, known
         head, old_ends, known, a, b, c = unpack(layout, raw)
         c = is_short and 0 or c
-        is_known = head == 257 and known == id
+        is_known = head == ONE_RECORD_HEAD and known == id
       end
       local a2, b2, c2, admitted
       a2, b2, c2, result, admitted =
-        decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role % 4 == 3)
+        decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role % ROLE_BEFORE_TAIL == ROLE_PASSING_ONLY)
       if times > 1 and not is_plain then
         result = result .. '\0'
       end
@@ -82,7 +85,7 @@ local function decide_calls()
       elseif a2 ~= a or b2 ~= b or c2 ~= c then
         local ends = algorithm.ends_at(a2, b2, c2)
         if raw or ends > now.s then
-          write_cell(i, pack(layout, 257, ends, id, a2, b2, c2), ends, old_ends)
+          write_cell(i, pack(layout, ONE_RECORD_HEAD, ends, id, a2, b2, c2), ends, old_ends)
         end
       end
     elseif algorithm and type(raw) ~= 'table' then

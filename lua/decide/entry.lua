@@ -5,6 +5,9 @@
 -- counters with packed records. The parts before them decide the usual calls with less work, each with its gain in its
 -- head: whole_cells.lua, fast_path.lua with dispatch.lua, single_budget.lua, and bans.lua.
 --
+-- Names in capitals with a prefix such as ROLE_ are numbers. The program replaces them before it loads the script:
+-- crates/store/src/redis/script/names.rs has them with their meanings, and docs/internals/redis-protocol-and-lua.md as a table.
+--
 --   KEYS[i]      a cell of packed records, a queue of hits, or a budget; the keys of a call are consecutive. In commands across
 --                slots, they are the last arguments, see across_slots.lua
 --   ARGV[1]      the time in microseconds since the epoch, or '' for the server's own clock
@@ -19,35 +22,23 @@
 --   | more    | 8  | hits, a double: above 0 to charge, 0 to check, below 0 to refund |
 --   |         | 16 | two parameters of the algorithm, doubles; its file defines them |
 --   |         | 8  | extra: zeros; of a refund of one charge its time in microseconds since the epoch, a double; of a charge of |
---   |         |    | packed records a reservation; of a role with 32 or 64 the maximum that a charge |
+--   |         |    | packed records a reservation; of a role with ROLE_OVERDRAWS or ROLE_HAS_BOUND the maximum that a charge |
 --   |         |    | in full leaves, a double; for queues and budgets see the file of the algorithm |
 --   | ban, of each check with    | 4  | threshold and interval, 2 bytes each; times are in seconds |
---   | 128 in its role, in order  | 16 | duration, maximum duration, time until it is forgiven, hits that count as one; 4 each |
+--   | ROLE_HAS_BAN, in the order | 16 | duration, maximum duration, time until it is forgiven, hits that count as one; 4 each |
 --   | of the checks              | 2  | hits that were denied without a call since the last one |
---   |                            | 2  | maximum level; effect: 0 to watch, 1 to deny, 2 to lift the ban, 3 to forgive it |
+--   |                            | 2  | maximum level; effect: BAN_WATCH, BAN_ENFORCE, BAN_LIFT or BAN_FORGIVE |
 --   | share, of each check of a  | 2  | number of the check, from 0 |
 --   | counter that regions share | 8  | hits of the region's share, and of the whole limit; 4 each |
 --   |                            | 8  | ticks in which a bucket of the whole limit is filled by as many hits, a double |
 --   | end, with   | 2 | number of shares, if there are any |
---   | one of them | 2 | number of bans; 32768 is added if there are shares |
+--   | one of them | 2 | number of bans; HAS_SHARES is added if there are shares |
 --
---   A role says what a denial means for the other checks of the call:
---
---   | role | a check with it |
---   |---|---|
---   | 0, 3  | is charged by itself, as all checks of its call; with 3, only passing hits count, whatever the algorithm |
---   | other | is charged with all others of its call, or none is: |
---   | 1     | blocks the others when it is denied |
---   | 2     | does not block the others |
---   | 4     | blocks the others when all checks with this role are denied |
---   | 5     | blocks the others in any case |
---   | 6     | of a fixed window: blocks the others like 1, and is charged itself when it is denied |
---   | + 8   | has no ban, but bans or shares follow the checks of its key; with a share it has 3 in independent calls |
---   | + 16  | stands beside others with 32 or 64, or with a ban that has denied hits to report or an effect above 1 |
---   | + 32  | is a charge that counts in full, whatever is denied |
---   | + 64  | is of a window that carries hits beyond its limit to the next ones, or of a bucket that goes into debt |
---   | + 128 | is of a counter with bans |
---
+--   A role says what a denial means for the other checks of the call. ROLE_INDEPENDENT and ROLE_PASSING_ONLY, for all checks of
+--   a call, charge each counter by itself. Otherwise all charges of the call are made or none, and ROLE_VETO, ROLE_NO_VETO,
+--   ROLE_QUOTA, ROLE_ALWAYS_VETO or ROLE_VETO_COUNTED say which denials keep the others from being charged. The larger numbers,
+--   from ROLE_BEFORE_TAIL on, are added. A check of a counter with a share has ROLE_PASSING_ONLY in independent calls.
+--   Where nothing but ROLE_HAS_BAN or ROLE_BEFORE_TAIL is added, no ban has denied hits to report or an effect above BAN_ENFORCE.
 --   Only a call with one key, of packed records none of which is checked twice or of a queue that is checked once, with
 --   independent charges and no negative hits may be repeated.
 --   A reservation charges more tokens than requested, if these pass, for the caller to spend soon: the maximum number of
@@ -61,14 +52,14 @@
 --
 --   | bytes | content |
 --   |---|---|
---   | 1  | 1 for admitted or 0, with 2 if the counter has an active ban and 4 if it has loans; or 8 for a reservation under a |
---   |    | known lease that does not hold its hits |
+--   | 1  | REPLY_ADMITTED or 0, with REPLY_HAS_BAN if the counter has an active ban and REPLY_HAS_LOANS if it has loans; or |
+--   |    | REPLY_CONFLICT |
 --   | 8 or 12 | the words of the state; of a queue the hits in it (4 bytes), the microseconds until the requested hits would |
 --   |    | pass, -1 for never, and until the last hit expires (doubles); of a budget the used and the held hits (doubles) and the end |
 --   |    | of the window (4 bytes) |
 --   | 4  | after a reservation: the number of reserved tokens, which the words exclude |
---   | 6  | with 2: 1, or 3 for a ban that begins; its end in seconds since the epoch; its level |
---   | 4  | with 4: the limit of the region |
+--   | 6  | with REPLY_HAS_BAN: REPLY_BAN_ACTIVE, with REPLY_BAN_NEW if it begins; its end in seconds since the epoch; its level |
+--   | 4  | with REPLY_HAS_LOANS: the limit of the region |
 --
 -- Of a repeated call, the words are those before it, and the first byte is left out; of a queue it is the number of repetitions
 -- that pass, which come first (2 bytes), and the rest is as after the last one. A check with a ban then always has the byte of

@@ -1,12 +1,13 @@
 -- Fixed windows aligned to the epoch or of a calendar; twin of crates/core/src/algorithm/fixed_window.rs, which explains the algorithm.
 --   p1     limit, in hits
 --   p2     window, in seconds; below 0 the windows of a calendar around an instance's estimate of the time, see
---          script_window in crates/core/src/calendar.rs: minus a number whose bits are, from the highest, 32 of the bound
---          between two windows, in seconds since the epoch; 2 of the unit, a day to a year; and 9 each of the lengths of
---          the window before the bound and of that after it, in quarters of an hour beyond a length of the unit
+--          script_window in crates/core/src/calendar.rs: minus a number of the bound between two windows, in seconds since
+--          the epoch and from CALENDAR_BOUND_UNIT on; the unit, a day to a year, from CALENDAR_PERIOD_UNIT on; and the lengths of
+--          the window before the bound, from CALENDAR_LENGTH_UNIT on, and of the one after it, in quarters of an hour beyond
+--          a length of the unit
 --   charged_at  of windows of a calendar the end of the window of the charge
 --   state  a: end of the window, in seconds since the epoch; b: hits in it
-MAKE[0] = function(max)
+MAKE[KIND_FIXED_WINDOW] = function(max)
   -- The most hits that a state holds.
   max = max or 4294967295
 
@@ -20,16 +21,18 @@ MAKE[0] = function(max)
         ends = a <= ends + 4 * window and a or ends + window
       end
     else
-      local rest = -window % 1048576
-      local middle, unit = (-window - rest) / 1048576, math.floor(rest / 262144)
+      local rest = -window % CALENDAR_BOUND_UNIT
+      local middle, unit = (-window - rest) / CALENDAR_BOUND_UNIT, math.floor(rest / CALENDAR_PERIOD_UNIT)
       local shortest = unit == 0 and 0 or unit == 1 and 480 or unit == 2 and 2592 or 34944
       local length = unit == 0 and 86400 or unit == 1 and 604800 or unit == 2 and 2592000 or 31536000
-      ends = s < middle and middle or middle + (shortest + rest % 512) * 900
-      local starts = s < middle and middle - (shortest + math.floor(rest / 512) % 512) * 900 or middle
+      local before = (shortest + math.floor(rest % CALENDAR_PERIOD_UNIT / CALENDAR_LENGTH_UNIT)) * CALENDAR_QUARTER
+      local after = (shortest + rest % CALENDAR_LENGTH_UNIT) * CALENDAR_QUARTER
+      ends = s < middle and middle or middle + after
+      local starts = s < middle and middle - before or middle
       if s < starts or s >= ends then
         error('outside of both windows at ' .. s)
       end
-      following = s < middle and middle + (shortest + rest % 512) * 900 or nil
+      following = s < middle and middle + after or nil
       if a > ends and a <= ends + 4 * length then
         ends = a
       end

@@ -1,24 +1,21 @@
 -- Loans between regions, in cells of any form: what the region has borrowed and lent of a counter that it shares with other
 -- regions; twin of crates/core/src/algorithm/effective_limit.rs, which explains them.
 --
--- They stand in the counter's cell, under the counter's id with the kinds 4 and 5, in two words:
+-- They stand in the counter's cell, under the counter's id with KIND_BORROWED and KIND_LENT, in two words:
 --   a  of windows the end of the last one that it counts in; otherwise the second at which it ends
 --   b  hits
 -- What a bucket has lent lasts for the time in which the bucket fills longer, and until it is full, or until the region
 -- settles it: an end makes no tokens.
-MAKE[4] = function()
+MAKE[KIND_BORROWED] = function()
   return {
     ends_at = function(a)
       return a
     end,
   }
 end
-MAKE[5] = MAKE[4]
+MAKE[KIND_LENT] = MAKE[KIND_BORROWED]
 
 make_loans = function()
-  local BORROWED, LENT = 4, 5
-  local BUCKET = 1
-
   -- The hits of a record of this kind that count at a label.
   local function amount_of(cell, id, kind, label)
     local until_label, hits, _, at = read_record(cell, fast_path.loan_id(id, kind), kind)
@@ -29,8 +26,8 @@ make_loans = function()
     -- Borrowed and lent hits of a counter, each as a label and hits.
     read = function(whole, id)
       local cell = whole.segment_of and whole.segment_of(id) or whole
-      local borrowed_until, borrowed = read_record(cell, fast_path.loan_id(id, BORROWED), BORROWED)
-      local lent_until, lent = read_record(cell, fast_path.loan_id(id, LENT), LENT)
+      local borrowed_until, borrowed = read_record(cell, fast_path.loan_id(id, KIND_BORROWED), KIND_BORROWED)
+      local lent_until, lent = read_record(cell, fast_path.loan_id(id, KIND_LENT), KIND_LENT)
       return borrowed_until, borrowed, lent_until, lent
     end,
 
@@ -39,8 +36,8 @@ make_loans = function()
       local cell = whole.segment_of and whole.segment_of(check.id) or whole
       local a = read_record(cell, check.id, check.kind)
       local label = fast_path.label_of(check.kind, a, check.p2)
-      local borrowed, borrowed_at = amount_of(cell, check.id, BORROWED, label)
-      local lent, lent_at = amount_of(cell, check.id, LENT, label)
+      local borrowed, borrowed_at = amount_of(cell, check.id, KIND_BORROWED, label)
+      local lent, lent_at = amount_of(cell, check.id, KIND_LENT, label)
       if borrowed_at or lent_at then
         check.effective, check.p1 = fast_path.effective_limit(packed, check.share, check.kind, borrowed, lent)
       end
@@ -63,13 +60,13 @@ make_loans = function()
 
     -- Keeps what a bucket has lent until the bucket is full. ends: the second at which it is.
     prolong = function(cell, check, ends)
-      if check.kind ~= BUCKET then
+      if check.kind ~= KIND_TOKEN_BUCKET then
         return
       end
-      local id = fast_path.loan_id(check.id, LENT)
-      local until_label, hits, _, at = read_record(cell, id, LENT)
+      local id = fast_path.loan_id(check.id, KIND_LENT)
+      local until_label, hits, _, at = read_record(cell, id, KIND_LENT)
       if at and until_label > now.s and until_label < ends then
-        store_record(cell, id, at, LENT, ends, hits, 0)
+        store_record(cell, id, at, KIND_LENT, ends, hits, 0)
         cell.ends = math.max(cell.ends, ends)
       end
     end,

@@ -1,18 +1,10 @@
 -- Cells of packed records; prelude.lua defines the format.
-local FORMAT = 1
-local HEADER = 7
-local ID = 6
-local STATE = 8
-local LARGE_STATE = 12
-local THREE_WORDS = 8
 local UINT16_MAX = 65535
--- Records of a packed cell: with more, it becomes a segmented one.
-local MAX_PACKED = 128
 -- Records that a packed cell has where it cannot become a segmented one: a call reads and writes all of them.
 local MAX_UNSEGMENTED = 2048
 
 -- The sliding window with 32-bit counts.
-MAKE[9] = MAKE[8]
+MAKE[KIND_LARGE_SLIDING_WINDOW] = MAKE[KIND_SLIDING_WINDOW]
 
 -- Splits a cell into its packed ids, its packed states, and the second at which it expires.
 local function open_cell(raw)
@@ -20,11 +12,12 @@ local function open_cell(raw)
     return { ids = '', states = '', ends = 0, old_ends = 0 }
   end
   local format, count, ends = struct.unpack('<BI2I4', raw)
-  if format ~= FORMAT then
+  if format ~= PACKED_FORMAT then
     error('cell of an unknown format ' .. format)
   end
-  local states = HEADER + count * ID
-  return { ids = string.sub(raw, HEADER + 1, states), states = string.sub(raw, states + 1), ends = ends, old_ends = ends }
+  local states_at = CELL_HEADER_BYTES + count * ID_BYTES + 1
+  local ids, states = string.sub(raw, CELL_HEADER_BYTES + 1, states_at - 1), string.sub(raw, states_at)
+  return { ids = ids, states = states, ends = ends, old_ends = ends }
 end
 
 -- The position of an id among packed ids, counted from 0, or nil. A match may straddle two ids.
@@ -35,45 +28,45 @@ local function find_record(ids, id)
     if not at then
       return nil
     end
-    if (at - 1) % ID == 0 then
-      return (at - 1) / ID
+    if (at - 1) % ID_BYTES == 0 then
+      return (at - 1) / ID_BYTES
     end
     from = at + 1
   end
 end
 
 local function kind_at(ids, at)
-  return string.byte(ids, at * ID + ID) % 16
+  return string.byte(ids, at * ID_BYTES + ID_BYTES) % KINDS
 end
 
 local function is_large(kind)
-  return kind > THREE_WORDS and kind % 2 == 1
+  return kind > KIND_OF_THREE_WORDS and kind % 2 == 1
 end
 
 local function size_of(kind)
-  return is_large(kind) and LARGE_STATE or STATE
+  return is_large(kind) and LARGE_STATE_BYTES or STATE_BYTES
 end
 
 -- The id under the next kind.
 local function enlarged(id)
-  return string.sub(id, 1, ID - 1) .. string.char(string.byte(id, ID) + 1)
+  return string.sub(id, 1, ID_BYTES - 1) .. string.char(string.byte(id, ID_BYTES) + 1)
 end
 
 -- The byte position of a record's state, counted from 1.
 local function state_position(cell, at)
-  local position = at * STATE + 1
-  if #cell.states == #cell.ids / ID * STATE then
+  local position = at * STATE_BYTES + 1
+  if #cell.states == #cell.ids / ID_BYTES * STATE_BYTES then
     return position
   end
   for before = 0, at - 1 do
-    position = position + size_of(kind_at(cell.ids, before)) - STATE
+    position = position + size_of(kind_at(cell.ids, before)) - STATE_BYTES
   end
   return position
 end
 
 -- The words of the state at a byte position.
 local function read_state(states, position, kind)
-  if kind < THREE_WORDS then
+  if kind < KIND_OF_THREE_WORDS then
     local a, b = struct.unpack('<I4I4', states, position)
     return a, b, 0
   end
@@ -82,7 +75,7 @@ local function read_state(states, position, kind)
 end
 
 local function pack_state(a, b, c, kind)
-  if kind < THREE_WORDS then
+  if kind < KIND_OF_THREE_WORDS then
     return struct.pack('<I4I4', a, b)
   end
   return struct.pack(is_large(kind) and '<I4I4I4' or '<I4I2I2', a, b, c)
@@ -92,7 +85,7 @@ end
 -- 0, or nil; and the kind that it is stored under.
 local function read_record(cell, id, kind)
   local at = find_record(cell.ids, id)
-  if not at and kind >= THREE_WORDS then
+  if not at and kind >= KIND_OF_THREE_WORDS then
     at = find_record(cell.ids, enlarged(id))
     kind = at and kind + 1 or kind
   end
@@ -110,7 +103,7 @@ local function make_upkeep()
   -- byte of its state; and when it expires, nil if its algorithm is unknown.
   local function each_record(cell, visit)
     local position = 1
-    for at = 0, #cell.ids / ID - 1 do
+    for at = 0, #cell.ids / ID_BYTES - 1 do
       local kind = kind_at(cell.ids, at)
       local next_position, algorithm = position + size_of(kind), algorithm_of(kind)
       visit(at, position, next_position - 1, algorithm and algorithm.ends_at(read_state(cell.states, position, kind)))
@@ -133,7 +126,7 @@ local function make_upkeep()
       end
       each_record(cell, function(at, from, to, ends)
         if not ends or ends > now.s then
-          ids[#ids + 1] = string.sub(cell.ids, at * ID + 1, at * ID + ID)
+          ids[#ids + 1] = string.sub(cell.ids, at * ID_BYTES + 1, at * ID_BYTES + ID_BYTES)
           states[#states + 1] = string.sub(cell.states, from, to)
         end
       end)
@@ -155,12 +148,12 @@ end
 -- Adds a record. At certain sizes expired records are dropped first; this bounds their number and keeps the cost per
 -- added record low.
 local function add_record(cell, id, state)
-  local count = #cell.ids / ID
+  local count = #cell.ids / ID_BYTES
   if count == 16 or count == 32 or count == 64 or (count >= 128 and count % 128 == 0) or count == UINT16_MAX then
     upkeep = upkeep or make_upkeep()
     upkeep.drop_ended(cell)
   end
-  if #cell.ids / ID >= UINT16_MAX then
+  if #cell.ids / ID_BYTES >= UINT16_MAX then
     error('cell with too many records')
   end
   cell.ids, cell.states, cell.has_grown = cell.ids .. id, cell.states .. state, true
@@ -174,13 +167,13 @@ end
 
 -- Stores the words of an id's record, which is at a position under a kind, or is new.
 local function store_record(cell, id, at, kind, a, b, c)
-  local outgrows = not is_large(kind) and kind >= THREE_WORDS and math.max(b, c) > UINT16_MAX
+  local outgrows = not is_large(kind) and kind >= KIND_OF_THREE_WORDS and math.max(b, c) > UINT16_MAX
   local state = pack_state(a, b, c, outgrows and kind + 1 or kind)
   if at then
     replace_state(cell, at, kind, state)
   end
   if at and outgrows then
-    cell.ids = string.sub(cell.ids, 1, at * ID) .. enlarged(id) .. string.sub(cell.ids, at * ID + ID + 1)
+    cell.ids = string.sub(cell.ids, 1, at * ID_BYTES) .. enlarged(id) .. string.sub(cell.ids, at * ID_BYTES + ID_BYTES + 1)
   elseif not at then
     add_record(cell, outgrows and enlarged(id) or id, state)
   end
@@ -193,7 +186,7 @@ end
 -- Removes the record at a position, which is stored under the kind.
 local function remove_record(cell, at, kind)
   replace_state(cell, at, kind, '')
-  cell.ids = string.sub(cell.ids, 1, at * ID) .. string.sub(cell.ids, at * ID + ID + 1)
+  cell.ids = string.sub(cell.ids, 1, at * ID_BYTES) .. string.sub(cell.ids, at * ID_BYTES + ID_BYTES + 1)
   cell.changed, cell.ends_sooner = true, true
   if cell.account then
     cell.account()
@@ -215,14 +208,14 @@ local function store_cell(i, cell)
     upkeep = upkeep or make_upkeep()
     cell.ends = upkeep.last_end(cell)
   end
-  if #cell.ids > MAX_PACKED * ID and cell.old_ends > 0 then
+  if #cell.ids > MAX_PACKED_RECORDS * ID_BYTES and cell.old_ends > 0 then
     segments = segments or make_segments()
     if segments.convert(i, cell) then
       return
-    elseif cell.has_grown and #cell.ids > MAX_UNSEGMENTED * ID then
+    elseif cell.has_grown and #cell.ids > MAX_UNSEGMENTED * ID_BYTES then
       error('cell with too many records')
     end
   end
-  local header = struct.pack('<BI2I4', FORMAT, #cell.ids / ID, cell.ends)
+  local header = struct.pack('<BI2I4', PACKED_FORMAT, #cell.ids / ID_BYTES, cell.ends)
   write_cell(i, header .. cell.ids .. cell.states, cell.ends, cell.old_ends)
 end

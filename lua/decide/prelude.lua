@@ -5,10 +5,10 @@
 -- calls need are therefore created within a function on first use, or stand below the fast path; and the parts above it
 -- have locals and numbers of their own.
 --
--- A cell is one string: a format byte (1), the number of records (2 bytes), the second at which the last of them
+-- A cell is one string: PACKED_FORMAT (1 byte), the number of records (2 bytes), the second at which the last of them
 -- expires (4 bytes), the records' ids of 6 bytes each, then their states in the same order. Numbers are little
--- endian. The low 4 bits of an id's last byte are the algorithm's kind. A state is two words, or three if the kind is
--- 8 or above; the algorithm defines their meaning. All words are unsigned and have 32 bits, except the last two of
+-- endian. The low 4 bits of an id's last byte are the algorithm's kind. A state is two words, or three from
+-- KIND_OF_THREE_WORDS on; the algorithm defines their meaning. All words are unsigned and have 32 bits, except the last two of
 -- three: these have 16, unless one of them overflows. From then on the record is stored under the next kind and has
 -- 32 bits for all three; large states are rare, and small ones save a sixth of the memory.
 --
@@ -42,7 +42,7 @@
 --   close(queue)                       removes expired hits
 --   retention                          the least time in microseconds for which the key outlives its hits
 -- Sized for the common kinds: growing a table has a cost.
-local MAKE, ALGORITHMS = { [0] = false, [1] = false, [8] = false }, {}
+local MAKE, ALGORITHMS = { [KIND_FIXED_WINDOW] = false, [KIND_TOKEN_BUCKET] = false, [KIND_SLIDING_WINDOW] = false }, {}
 
 -- The algorithm of a kind; nil for a kind without packed records, or an unknown one.
 local function algorithm_of(kind)

@@ -98,7 +98,7 @@ local function make_queues()
     end
     local wait = admitted and 0 or wait_of(queue, check)
     queue.left = queue.used > 0 and algorithm.newest(queue) + queue.lifetime - queue.now.micros or 0
-    return struct.pack('<BI4dd', admitted and 1 or 0, queue.used, wait, queue.left)
+    return struct.pack('<BI4dd', admitted and REPLY_ADMITTED or 0, queue.used, wait, queue.left)
   end
 
   -- Sets the key's expiry, a lifetime or more after that of its newest hit: until then, a lifetime that was lengthened

@@ -11,7 +11,7 @@ local function apply_check(check, a, b, c, hits, only_passing)
 
   -- The fixed window with a carry: the state is the end of the last of the windows, and the hits left for it.
   local function carry(limit, window, bound)
-    local ends, _, following = algorithm_of(0).counts(0, 0, window, now)
+    local ends, _, following = algorithm_of(KIND_FIXED_WINDOW).counts(0, 0, window, now)
     local count = 0
     if a > now.s then
       count = b
@@ -36,9 +36,9 @@ local function apply_check(check, a, b, c, hits, only_passing)
   end
 
   -- The fixed window that carries a share of its unused hits; twin of crates/core/src/algorithm/unused_hits.rs, which explains
-  -- it. The bound is the maximum debt, and from bit 36 on the share in percent.
+  -- it. The bound is the maximum debt, and from CARRY_SHARE_UNIT on the share in percent.
   local function carry_unused(limit, window, percent, max_debt)
-    local ends, _, following = algorithm_of(0).counts(0, 0, window, now)
+    local ends, _, following = algorithm_of(KIND_FIXED_WINDOW).counts(0, 0, window, now)
     local last = window > 0 and math.min(ends + window, 4294967295) or following
     if not last then
       error('outside of both windows at ' .. now.s)
@@ -62,9 +62,9 @@ local function apply_check(check, a, b, c, hits, only_passing)
     return admitted and 1 or 0, last, math.min(count, max_debt > 0 and ceiling + max_debt or count, 4294967295), 0
   end
 
-  local percent = math.floor(check.bound / 68719476736)
+  local percent = math.floor(check.bound / CARRY_SHARE_UNIT)
   if percent > 0 then
-    return carry_unused(check.p1, check.p2, percent, check.bound % 68719476736)
+    return carry_unused(check.p1, check.p2, percent, check.bound % CARRY_SHARE_UNIT)
   end
   return carry(check.p1, check.p2, check.bound)
 end
@@ -87,7 +87,8 @@ local function decide_record(cell, check, times)
   local a, b, c, at, kind = read_record(cell, check.id, check.kind)
   local passes = check.banned and 0 or check.vetoed and (check.passes and 1 or 0) or nil
   local is_charged = not check.banned and not check.withheld
-  local is_short, only_passing = check.kind < THREE_WORDS, check.role ~= 0 and check.role ~= 6
+  local is_short = check.kind < KIND_OF_THREE_WORDS
+  local only_passing = check.role ~= ROLE_INDEPENDENT and check.role ~= ROLE_VETO_COUNTED
   local a2, b2, c2, result, admitted
   local tokens = 0
   if check.bound then

@@ -14,11 +14,10 @@
 --                       window in which they count, or 0
 -- The elements are small, so that a hash of few leases is a compact one. Times are in seconds since the epoch.
 local budgets
-local BUDGET, MAX_LEASES = 6, 65536
+local MAX_LEASES = 65536
 local BUDGET_HEADER, BUDGET_LEASE = '<I4ddI6I6I4I4I4I4', '<I4I7'
 
 local function make_budgets()
-  local RESERVE, SETTLE, CANCEL = 1, 2, 3
   local MAX_BATCH, MAX_COUNT = 7, 9007199254740991
   -- Batches that are ended together, and fields that are removed together.
   local MAX_ENDED, MAX_FIELDS = 16, 1000
@@ -191,17 +190,17 @@ local function make_budgets()
     local names = { 'h', 'p' }
     for _, check in ipairs(checks) do
       local p2 = check.p2
-      check.ttl = math.floor(p2 / 67108864) % 1048576
-      check.operation = math.floor(p2 / 70368744177664) % 8
-      if check.operation > 0 then
+      check.ttl = math.floor(p2 % BUDGET_OPERATION_UNIT / BUDGET_TTL_UNIT)
+      check.operation = math.floor(p2 % BUDGET_CHARGES_UNIT / BUDGET_OPERATION_UNIT)
+      if check.operation > BUDGET_CHARGE then
         names[#names + 1] = check.extra
       end
     end
     local budget = {
       key = key,
       is_budget = true,
-      window = checks[1].p2 % 67108864,
-      charges = math.floor(checks[1].p2 / 562949953421312) % 2 == 1,
+      window = checks[1].p2 % BUDGET_TTL_UNIT,
+      charges = checks[1].p2 >= BUDGET_CHARGES_UNIT,
       ttl = checks[1].ttl,
       leases = {},
       -- Fields of the hash that are set and removed when the budget is closed: leases and batches.
@@ -280,10 +279,10 @@ local function make_budgets()
   -- Returns whether hits pass, and charges or reserves those that do.
   local function apply(budget, check)
     local hits = check.hits
-    if check.operation == SETTLE then
+    if check.operation == BUDGET_SETTLE then
       settle(budget, check)
       return true
-    elseif check.operation == CANCEL then
+    elseif check.operation == BUDGET_CANCEL then
       cancel(budget, check)
       return true
     elseif hits < 0 then
@@ -296,7 +295,7 @@ local function make_budgets()
         budget.used, budget.changed = math.max(budget.used + hits, 0), true
       end
       return true
-    elseif check.operation == RESERVE then
+    elseif check.operation == BUDGET_RESERVE then
       local lease = budget.leases[check.extra]
       if lease then
         return holds(lease, hits)
@@ -322,7 +321,7 @@ local function make_budgets()
 
   -- Whether a charge or a check passes after the preceding charges; changes only the simulated sum.
   local function passes(budget, check)
-    local lease = check.operation == RESERVE and budget.leases[check.extra]
+    local lease = check.operation == BUDGET_RESERVE and budget.leases[check.extra]
     if lease then
       return holds(lease, check.hits)
     end
@@ -346,8 +345,9 @@ local function make_budgets()
     if check.vetoed then
       admitted = check.passes
     end
-    local has_conflict = not admitted and check.operation == RESERVE and budget.leases[check.extra]
-    return struct.pack('<BddI4', admitted and 1 or has_conflict and 8 or 0, budget.used, budget.held, budget.ends)
+    local has_conflict = not admitted and check.operation == BUDGET_RESERVE and budget.leases[check.extra]
+    local outcome = admitted and REPLY_ADMITTED or has_conflict and REPLY_CONFLICT or 0
+    return struct.pack('<BddI4', outcome, budget.used, budget.held, budget.ends)
   end
 
   -- Writes the budget. The key outlives its content by a time to live, so that its expiry is seldom set.

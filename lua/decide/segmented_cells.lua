@@ -1,6 +1,6 @@
--- Segmented cells. A packed cell becomes a hash once it has more than MAX_PACKED records, so that a call reads and writes
+-- Segmented cells. A packed cell becomes a hash once it has more than MAX_PACKED_RECORDS records, so that a call reads and writes
 -- only the records beside its own. Fields of the hash:
---   meta     the format byte (2), the number of segments, of records, the second at which the last of them expires, and
+--   meta     SEGMENTED_FORMAT (1 byte), the number of segments, of records, the second at which the last of them expires, and
 --            the segment to sweep next (4 bytes each)
 --   0, 1, …  the segments: packed cells, each with the records whose ids are assigned to it; missing if it has none
 -- Ids are assigned by linear hashing (Litwin 1980): segments are split one at a time, when they have more than
@@ -15,8 +15,6 @@
 -- counted, account() = called after each change}.
 make_segments = function()
   -- Each local of the enclosing parts that this function captures is a cost of every call that gets here.
-  local PACKED_FORMAT, SEGMENTED_FORMAT = 1, 2
-  local MAX_PACKED, ID = 128, 6
   local SEGMENT_RECORDS = 16
   local MAX_RECORDS = 65535
   -- Records added for each segment swept.
@@ -46,7 +44,7 @@ make_segments = function()
 
   local function add_segment(cell, number, raw)
     local segment = open_cell(raw)
-    segment.counted = #segment.ids / ID
+    segment.counted = #segment.ids / ID_BYTES
     segment.account = function()
       account(cell, segment)
     end
@@ -108,7 +106,7 @@ make_segments = function()
 
   -- Updates the number of records after a change of a segment.
   local function count_again(cell, segment)
-    local count = #segment.ids / ID
+    local count = #segment.ids / ID_BYTES
     cell.records = cell.records + count - segment.counted
     segment.counted = count
   end
@@ -141,7 +139,7 @@ make_segments = function()
   local function distribute(cell, packed)
     local ids, states = {}, {}
     upkeep.each_record(packed, function(at, from, to)
-      local id = string.sub(packed.ids, at * ID + 1, at * ID + ID)
+      local id = string.sub(packed.ids, at * ID_BYTES + 1, at * ID_BYTES + ID_BYTES)
       local number = number_of(cell, id)
       if not ids[number] then
         ids[number], states[number] = {}, {}
@@ -227,8 +225,8 @@ make_segments = function()
       return false
     end
     drop_ended(packed)
-    local records = #packed.ids / ID
-    if records <= MAX_PACKED then
+    local records = #packed.ids / ID_BYTES
+    if records <= MAX_PACKED_RECORDS then
       return false
     end
     local cell = new_cell(i, math.ceil(records / SEGMENT_RECORDS), 0, packed.ends, 0)
@@ -274,7 +272,7 @@ make_segments = function()
       split(cell)
     end
     local millis = lifetime(cell.ends)
-    if cell.records <= MAX_PACKED / 2 or millis <= 0 then
+    if cell.records <= MAX_PACKED_RECORDS / 2 or millis <= 0 then
       return collapse(i, cell)
     end
     write(cell)

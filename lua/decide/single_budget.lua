@@ -7,15 +7,18 @@
 local function decide_lease(call)
   local packed = ARGV[1 + call.first]
   local redis_call, pack, unpack, s = redis.call, struct.pack, struct.unpack, now.s
-  local role, hits, limit, p2, name = unpack('<Bdddc8', packed, 11)
-  local operation = math.floor(p2 / 70368744177664) % 8
-  local is_reservation = operation == 1
-  if role > 4 or #packed > 43 and is_reservation or not is_reservation and operation ~= 2 then
+  local role, hits, limit, p2, name = unpack('<Bdddc8', packed, CALL_BYTES + ID_BYTES + 1)
+  local operation = math.floor(p2 % BUDGET_CHARGES_UNIT / BUDGET_OPERATION_UNIT)
+  local is_reservation = operation == BUDGET_RESERVE
+  -- Not of a trial, or a charge in full.
+  if role >= ROLE_ALWAYS_VETO or #packed > ONE_CHECK_BYTES and is_reservation
+    or not is_reservation and operation ~= BUDGET_SETTLE then
     return nil
   end
-  for position = 50, #packed, 39 do
+  for position = ONE_CHECK_BYTES + ID_BYTES + 1, #packed, CHECK_BYTES do
     local again, usage, _, terms, of = unpack('<Bdddc8', packed, position)
-    if again > 4 or usage ~= 0 or math.floor(terms / 70368744177664) % 8 ~= 2 or of ~= name then
+    if again >= ROLE_ALWAYS_VETO or usage ~= 0 or of ~= name
+      or math.floor(terms % BUDGET_CHARGES_UNIT / BUDGET_OPERATION_UNIT) ~= BUDGET_SETTLE then
       return nil
     end
   end
@@ -30,13 +33,13 @@ local function decide_lease(call)
     return nil
   end
   local ends, used, held, first, last, first_end, last_end, count, expires = unpack(BUDGET_HEADER, found[1])
-  local window = p2 % 67108864
+  local window = p2 % BUDGET_TTL_UNIT
   local present = s - s % window + window
   if used > 0 and ends ~= present or first_end > 0 and first_end <= s or count >= MAX_LEASES then
     return nil
   end
   ends = present
-  local admitted = 1
+  local admitted = REPLY_ADMITTED
   if not is_reservation then
     if #lease > 11 then
       return nil
@@ -45,7 +48,7 @@ local function decide_lease(call)
       local _, amount = unpack(BUDGET_LEASE, lease)
       held = held - amount
       if hits == 0 then
-        hits = p2 >= 562949953421312 and amount or 0
+        hits = p2 >= BUDGET_CHARGES_UNIT and amount or 0
       end
       used = math.min(used + hits, 9007199254740991)
       lease = string.sub(lease, 1, 4)
@@ -58,14 +61,14 @@ local function decide_lease(call)
       )
     end
   elseif lease then
-    admitted = #lease == 11 and select(2, unpack(BUDGET_LEASE, lease)) >= hits and 1 or 8
+    admitted = #lease == 11 and select(2, unpack(BUDGET_LEASE, lease)) >= hits and REPLY_ADMITTED or REPLY_CONFLICT
   else
-    admitted = used + held + hits <= limit and 1 or 0
-    if admitted == 1 then
-      local pending, ttl = found[3], math.floor(p2 / 67108864) % 1048576
+    admitted = used + held + hits <= limit and REPLY_ADMITTED or 0
+    if admitted == REPLY_ADMITTED then
+      local pending, ttl = found[3], math.floor(p2 % BUDGET_OPERATION_UNIT / BUDGET_TTL_UNIT)
       local until_second = math.max(s + ttl, last_end)
       local counts_until = until_second
-      if p2 >= 562949953421312 then
+      if p2 >= BUDGET_CHARGES_UNIT then
         -- Hits that a lease holds may count until the end of the window in which it ends, and are remembered.
         counts_until = math.max(until_second - until_second % window + window, until_second + ttl)
       end
@@ -91,20 +94,21 @@ local function decide_lease(call)
     end
   end
   local outcome = pack('<BddI4', admitted, used, held, ends)
-  return #packed == 43 and outcome or string.rep(outcome, (#packed - 4) / 39)
+  return #packed == ONE_CHECK_BYTES and outcome or string.rep(outcome, (#packed - CALL_BYTES) / CHECK_BYTES)
 end
 
 -- Returns the result of a call on one budget, or nil if there is more to it.
 local function decide_budget(call)
   local packed, key, checks, weighed = ARGV[1 + call.first], KEYS[call.first], {}, 0
-  for position = 5, #packed, 39 do
+  for position = CALL_BYTES + 1, #packed, CHECK_BYTES do
     local check = {}
-    check.role, check.hits, check.p1, check.p2, check.extra = struct.unpack('<Bdddc8', packed, position + 6)
+    check.role, check.hits, check.p1, check.p2, check.extra = struct.unpack('<Bdddc8', packed, position + ID_BYTES)
     -- A trial, or a charge in full.
-    if check.role > 4 then
+    if check.role >= ROLE_ALWAYS_VETO then
       return nil
     end
-    weighed = weighed + (check.hits >= 0 and check.p2 % 562949953421312 < 2 * 70368744177664 and 1 or 0)
+    local is_weighed = check.hits >= 0 and check.p2 % BUDGET_CHARGES_UNIT < BUDGET_SETTLE * BUDGET_OPERATION_UNIT
+    weighed = weighed + (is_weighed and 1 or 0)
     checks[#checks + 1] = check
   end
   -- All or none, charges and reads are weighed before the call's other operations change the budget.
@@ -123,7 +127,8 @@ end
 
 do
   local all = decide_deferred(function(call)
-    if call.first == call.last and call.times == 1 and string.byte(ARGV[1 + call.first], 10) % 16 == BUDGET then
+    local kind = string.byte(ARGV[1 + call.first], CALL_BYTES + ID_BYTES) % KINDS
+    if kind == KIND_BUDGET and call.first == call.last and call.times == 1 then
       return decide_lease(call) or decide_budget(call)
     end
   end)

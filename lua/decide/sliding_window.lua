@@ -1,26 +1,24 @@
 -- Sliding window of two counters, the previous one weighted; twin of crates/core/src/algorithm/sliding_window.rs, which
 -- explains the algorithm.
 --   p1     limit, in hits
---   p2     window, in seconds: the lower 26 bits; above, unless 0, the second since which the rule has it, of 27 bits;
+--   p2     window, in seconds: below SLIDING_SINCE_UNIT; above, unless 0, the second since which the rule has it, modulo
+--          SLIDING_SINCE_RANGE;
 --          negative if the share of the previous window is rounded up
 --   state  a: when the current hits stop counting, in seconds since the epoch; b: hits of the current window;
 --          c: hits of the previous window
-MAKE[8] = function()
-  local STEPS = 2097152
-  local SINCE_UNIT = 67108864
-
+MAKE[KIND_SLIDING_WINDOW] = function()
   -- The window of a parameter that says since when it has its length, and whether that is since the current window.
   -- And whether the share is rounded up.
   local function changed_window(window, now)
     local rounds_up = window < 0
     window = math.abs(window)
-    local length = window % SINCE_UNIT
+    local length = window % SLIDING_SINCE_UNIT
     if length == window then
       return length, false, rounds_up
     end
-    local age = (now.s - (window - length) / SINCE_UNIT) % 134217728
+    local age = (now.s - (window - length) / SLIDING_SINCE_UNIT) % SLIDING_SINCE_RANGE
     -- The instance's clock may be ahead of this one.
-    return length, age < now.s % length or age > 100663296, rounds_up
+    return length, age < now.s % length or age > SLIDING_SINCE_RANGE * 0.75, rounds_up
   end
 
   -- The end of the current window, its hits, the hits of the previous window, and the weighted share of the latter.
@@ -40,7 +38,7 @@ MAKE[8] = function()
     if c == 0 then
       return ends, b, 0, 0
     end
-    local step = math.ceil(window * 1000000 / STEPS)
+    local step = math.ceil(window * 1000000 / SLIDING_STEPS)
     local steps = math.floor(window * 1000000 / step)
     local left = math.min(math.ceil(((ends - now.s) * 1000000 - now.us) / step), steps)
     local share = c * left / steps
@@ -50,7 +48,7 @@ MAKE[8] = function()
   return {
     apply = function(a, b, c, hits, limit, window, charged_at, now, times, only_passing, bound, overdraws)
       local charged_window, is_changed, rounds_up
-      if window >= SINCE_UNIT or window < 0 then
+      if window >= SLIDING_SINCE_UNIT or window < 0 then
         window, is_changed, rounds_up = changed_window(window, now)
       end
       if charged_at then
@@ -87,7 +85,7 @@ MAKE[8] = function()
 
     remaining = function(a, b, c, limit, window, hold, now)
       local is_changed, rounds_up
-      if window >= SINCE_UNIT or window < 0 then
+      if window >= SLIDING_SINCE_UNIT or window < 0 then
         window, is_changed, rounds_up = changed_window(window, now)
       end
       local _, count, _, share = counts(a, b, c, window, now, is_changed, rounds_up)

@@ -7,7 +7,7 @@
 --             microseconds since the epoch, big endian, which distinguish times less than 4 years from now
 -- Until the log is closed, expired hits stay at its front, and refunded hits at its end: log.refunded. log.oldest is the
 -- time of the first hit, if it was read and no hit has expired.
-MAKE_QUEUE[2] = function()
+MAKE_QUEUE[KIND_SLIDING_WINDOW_LOG] = function()
   local SPAN = 281474976710656
 
   local function pack_time(at)

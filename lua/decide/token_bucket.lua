@@ -6,21 +6,17 @@
 --   state  a, b: the theoretical arrival time, in seconds since the epoch and ticks past that second; in the upper 5
 --          bits of b the size of the rule's bucket or of the largest one of limit overrides: twice the exponent of the
 --          power of 4 of about 82 ms that has room for it, and 1 if it is one of limit overrides
-MAKE[1] = function()
-  local TICKS_PER_SECOND = 100000000
-  local SMALLEST = 8239747
-  local SIZE_UNIT = 134217728
-
+MAKE[KIND_TOKEN_BUCKET] = function()
   -- The ticks that are owed, and the size of the state.
   local function debt(a, b, capacity, now, is_override)
-    local ticks = b % SIZE_UNIT
-    local owed = (a - now.s) * TICKS_PER_SECOND + (ticks - now.us * 100)
+    local ticks = b % BUCKET_SIZE_UNIT
+    local owed = (a - now.s) * BUCKET_TICKS_PER_SECOND + (ticks - now.us * BUCKET_TICKS_PER_MICRO)
     if owed <= 0 then
       return 0, 0
     end
-    local size = (b - ticks) / SIZE_UNIT
+    local size = (b - ticks) / BUCKET_SIZE_UNIT
     if owed > capacity then
-      local room = SMALLEST * 4 ^ math.floor(size / 2)
+      local room = BUCKET_MIN_SIZE * 4 ^ math.floor(size / 2)
       local top = math.max(capacity, room)
       local most = (is_override or size % 2 == 1) and top or capacity
       -- Beyond eight times the size, the clock was ahead; up to then, it stepped back.
@@ -36,14 +32,14 @@ MAKE[1] = function()
     if owed == 0 then
       return 0, 0, 0
     end
-    local room = SMALLEST * 2 ^ size
+    local room = BUCKET_MIN_SIZE * 2 ^ size
     -- A debt that is larger than its size is of a clock that stepped back: it keeps that size.
-    local is_ahead = owed > capacity and owed > SMALLEST * 4 ^ math.floor(size / 2)
+    local is_ahead = owed > capacity and owed > BUCKET_MIN_SIZE * 4 ^ math.floor(size / 2)
     if not is_ahead
       and (is_override or size % 2 == 1 or room < capacity or room >= capacity * 4 and size > 0 and owed <= capacity)
     then
       local known = size
-      size, room = 0, SMALLEST
+      size, room = 0, BUCKET_MIN_SIZE
       while room < capacity do
         size, room = size + 2, room * 4
       end
@@ -52,9 +48,9 @@ MAKE[1] = function()
         size = math.max(size, known - known % 2) + (is_marked and 1 or 0)
       end
     end
-    local full = now.us * 100 + owed
-    local seconds = math.floor(full / TICKS_PER_SECOND)
-    return math.min(now.s + seconds, 4294967295), full - seconds * TICKS_PER_SECOND + size * SIZE_UNIT, 0
+    local full = now.us * BUCKET_TICKS_PER_MICRO + owed
+    local seconds = math.floor(full / BUCKET_TICKS_PER_SECOND)
+    return math.min(now.s + seconds, 4294967295), full - seconds * BUCKET_TICKS_PER_SECOND + size * BUCKET_SIZE_UNIT, 0
   end
 
   return {
@@ -78,7 +74,7 @@ MAKE[1] = function()
       elseif hits < 0 then
         local back = emission > 0 and -emission * hits or math.huge
         if charged_at then
-          back = math.max(back - math.max(now.micros - charged_at, 0) * 100, 0)
+          back = math.max(back - math.max(now.micros - charged_at, 0) * BUCKET_TICKS_PER_MICRO, 0)
         end
         owed = math.max(owed - back, 0)
       else
@@ -91,13 +87,13 @@ MAKE[1] = function()
       local is_override = capacity < 0
       capacity = math.abs(capacity)
       local owed, size = debt(a, b, capacity, now, is_override)
-      local held = math.max(owed, hold * 100000)
+      local held = math.max(owed, hold * BUCKET_TICKS_PER_MILLI)
       local tokens = emission > 0 and math.floor((capacity - held) / emission) or 0
       return tokens, state_of(held, size, capacity, now, is_override)
     end,
 
     ends_at = function(a, b)
-      return b % SIZE_UNIT > 0 and math.min(a + 1, 4294967295) or a
+      return b % BUCKET_SIZE_UNIT > 0 and math.min(a + 1, 4294967295) or a
     end,
   }
 end

@@ -1,8 +1,6 @@
 -- Decides calls on all counters of one cell, in its order and each in an ordinary state: most calls of most servers. Stands
 -- before all definitions, and defines no functions, since these cost more than such a decision. The algorithms are those of
--- fixed_window.lua, sliding_window.lua and token_bucket.lua; any other case is left to them. Their constants stand here as
--- numbers: 8239747 and 134217728 are SMALLEST and SIZE_UNIT of buckets, 2097152 and 67108864 are STEPS and SINCE_UNIT of
--- sliding windows, and 1048576 is the unit of a bound between windows of a calendar.
+-- fixed_window.lua, sliding_window.lua and token_bucket.lua; any other case is left to them.
 -- Without this part, such calls take 1.2 to 1.4 times as much of Redis' processor.
 
 -- The reply; false for a call that is left.
@@ -30,42 +28,48 @@ do
     if packed ~= known then
       known = packed
       keys, times, id, role = unpack('<I2I2I6B', packed)
-      has_ban, is_withheld = role == 128 or role == 131, role == 1 or role == 2 or role == 6
-      count = (has_ban and #packed == 69 or role == 11 and #packed == 65) and 1 or (#packed - 4) / 39
+      has_ban, is_withheld = role == ROLE_HAS_BAN or role == ROLE_HAS_BAN + ROLE_PASSING_ONLY,
+        role == ROLE_VETO or role == ROLE_NO_VETO or role == ROLE_VETO_COUNTED
+      local has_one = has_ban and #packed == ONE_BANNED_CHECK_BYTES or role == ROLE_SHARED and #packed == ONE_SHARED_CHECK_BYTES
+      count = has_one and 1 or (#packed - CALL_BYTES) / CHECK_BYTES
       is_plain = keys == 1 and count % 1 == 0 and count < 17 and (times == 1 or not is_withheld)
-      head, cell_size, position, ids = 1 + count * 256, 7 + count * 14, tostring(7 + count * 6), nil
+      head, ids, cell_size = PACKED_FORMAT + count * 256, nil, CELL_HEADER_BYTES + count * (ID_BYTES + STATE_BYTES)
+      position = tostring(CELL_HEADER_BYTES + count * ID_BYTES)
       checks = is_plain and (count > 1 or is_withheld) and (checks or {}) or nil
       for at = 1, is_plain and count or 0 do
-        local from = at * 39 - 34
+        local from = CALL_BYTES + 1 - CHECK_BYTES + at * CHECK_BYTES
         id, role, hits, limit, window, most, share, hold = unpack('<I6BdddI4I2I2', packed, from)
         -- The last of the bytes of the id.
-        kind = floor(id / 1099511627776) % 16
+        kind = floor(id / ID_KIND_UNIT) % KINDS
         is_plain = is_plain and hits > 0 and (most > 0 or share + hold == 0)
-          and (kind == 0 or window > 0 and (kind == 1 and limit > 0 or kind == 8 and window < 67108864))
+          and (kind == KIND_FIXED_WINDOW or window > 0
+            and (kind == KIND_TOKEN_BUCKET and limit > 0 or kind == KIND_SLIDING_WINDOW and window < SLIDING_SINCE_UNIT))
         if is_withheld then
-          is_plain = is_plain and (role == 1 or role == 2 or role == 6) and most + share + hold == 0
-        elseif role ~= 0 and role ~= 3 then
-          is_plain = is_plain and count == 1 and (has_ban or role == 11)
+          is_plain = is_plain and (role == ROLE_VETO or role == ROLE_NO_VETO or role == ROLE_VETO_COUNTED)
+            and most + share + hold == 0
+        elseif role ~= ROLE_INDEPENDENT and role ~= ROLE_PASSING_ONLY then
+          is_plain = is_plain and count == 1 and (has_ban or role == ROLE_SHARED)
         end
-        if is_plain and kind == 1 then
-          local room = 8239747
+        if is_plain and kind == KIND_TOKEN_BUCKET then
+          local room = BUCKET_MIN_SIZE
           size = 0
           while room < window do
-            size, room = size + 268435456, room * 4
+            size, room = size + 2 * BUCKET_SIZE_UNIT, room * 4
           end
         elseif is_plain and window < 0 then
           -- The windows of a calendar, see fixed_window.lua.
-          local rest = -window % 1048576
-          local middle, unit = (-window - rest) / 1048576, floor(rest / 262144)
+          local rest = -window % CALENDAR_BOUND_UNIT
+          local middle, unit = (-window - rest) / CALENDAR_BOUND_UNIT, floor(rest / CALENDAR_PERIOD_UNIT)
           local shortest = unit == 0 and 0 or unit == 1 and 480 or unit == 2 and 2592 or 34944
-          local starts = middle - (shortest + floor(rest / 512) % 512) * 900
-          ends = middle + (shortest + rest % 512) * 900
+          local starts = middle
+            - (shortest + floor(rest % CALENDAR_PERIOD_UNIT / CALENDAR_LENGTH_UNIT)) * CALENDAR_QUARTER
+          ends = middle + (shortest + rest % CALENDAR_LENGTH_UNIT) * CALENDAR_QUARTER
           is_plain = s >= starts and s < ends
           ends = s < middle and middle or ends
         elseif is_plain then
           ends = s - s % window + window
-          if kind == 8 then
-            local step = math.ceil(window * 1000000 / 2097152)
+          if kind == KIND_SLIDING_WINDOW then
+            local step = math.ceil(window * 1000000 / SLIDING_STEPS)
             following, steps = ends + window, floor(window * 1000000 / step)
             weight = math.min(math.ceil(((ends - s) * 1000000 - us) / step), steps)
           end
@@ -73,31 +77,32 @@ do
         if checks then
           local row = at * ROW - ROW
           checks[row + 1], checks[row + 2], checks[row + 3], checks[row + 4] = role, hits, limit, window
-          checks[row + 5], checks[row + 6], checks[row + 7] = kind, ends, kind == 1 and size or following
+          checks[row + 5], checks[row + 6], checks[row + 7] = kind, ends, kind == KIND_TOKEN_BUCKET and size or following
           checks[row + 8], checks[row + 9], checks[row + 10] = weight, steps, most
           checks[row + 11], checks[row + 12] = share, hold
-          ids = ids and ids .. sub(packed, from, from + 5) or sub(packed, from, from + 5)
+          ids = ids and ids .. sub(packed, from, from + ID_BYTES - 1) or sub(packed, from, from + ID_BYTES - 1)
         end
       end
     end
     place = place + 1
     if is_plain and not (left and left[key]) then
       local raw, old_end, last_end, is_ordinary = try('GET', key), 0, 0, nil
-      local a, b, c, state_at = 0, 0, 0, 8 + count * 6
+      local a, b, c, state_at = 0, 0, 0, CELL_HEADER_BYTES + 1 + count * ID_BYTES
       if not raw then
         is_ordinary = true
         for at = 2, checks and count or 1 do
           -- A counter may be checked twice.
-          is_ordinary = is_ordinary and string.find(ids, sub(ids, at * 6 - 5, at * 6), 1, true) == at * 6 - 5
+          is_ordinary = is_ordinary and string.find(ids, sub(ids, 1 - ID_BYTES + at * ID_BYTES, at * ID_BYTES), 1, true)
+            == 1 - ID_BYTES + at * ID_BYTES
         end
       elseif #raw == cell_size and not checks then
         local start, of
-        start, old_end, of, a, b, c = unpack(kind == 8 and '<I3I4I6I4I2I2' or '<I3I4I6I4I4', raw)
-        is_ordinary = start == 257 and of == id
+        start, old_end, of, a, b, c = unpack(kind == KIND_SLIDING_WINDOW and '<I3I4I6I4I2I2' or '<I3I4I6I4I4', raw)
+        is_ordinary = start == ONE_RECORD_HEAD and of == id
       elseif #raw == cell_size then
         local start
         start, old_end = unpack('<I3I4', raw)
-        is_ordinary = start == head and sub(raw, 8, state_at - 1) == ids
+        is_ordinary = start == head and sub(raw, CELL_HEADER_BYTES + 1, state_at - 1) == ids
       end
       -- The states of all checks, and whether one has changed; which withheld ones are denied; and whether this is a second
       -- round, which charges none of them but denied ones of role 6.
@@ -110,18 +115,18 @@ do
           size, weight, steps = following, checks[row + 8], checks[row + 9]
           most, share, hold = checks[row + 10], checks[row + 11], checks[row + 12]
           if raw then
-            a, b, c = unpack(kind == 8 and '<I4I2I2' or '<I4I4', raw, state_at)
-            state_at = state_at + 8
+            a, b, c = unpack(kind == KIND_SLIDING_WINDOW and '<I4I2I2' or '<I4I4', raw, state_at)
+            state_at = state_at + STATE_BYTES
           end
           if is_vetoed then
-            hits = role == 6 and denied[at] and hits or 0
+            hits = role == ROLE_VETO_COUNTED and denied[at] and hits or 0
           end
         end
-        local counts_denied = role == 0 or role == 128 or is_vetoed
+        local counts_denied = role == ROLE_INDEPENDENT or role == ROLE_HAS_BAN or is_vetoed
         -- The hits of this window and of the one before, or the ticks that are owed; the repetitions that pass; and the tokens
         -- that are left.
         local used, before, passing, room = b, 0, times, nil
-        if kind == 0 then
+        if kind == KIND_FIXED_WINDOW then
           c = 0
           if a ~= ends then
             used, is_ordinary = 0, a <= s
@@ -131,7 +136,7 @@ do
           end
           used = used + hits * passing
           room = limit - used
-        elseif kind == 8 then
+        elseif kind == KIND_SLIDING_WINDOW then
           before = c
           if a == ends then
             used, before = 0, b
@@ -145,8 +150,8 @@ do
           used, room = used + hits * passing, room - hits * passing
         else
           c = 0
-          local ticks = b % 134217728
-          used = (a - s) * 100000000 + ticks - us * 100
+          local ticks = b % BUCKET_SIZE_UNIT
+          used = (a - s) * BUCKET_TICKS_PER_SECOND + ticks - us * BUCKET_TICKS_PER_MICRO
           if used <= 0 then
             used, is_ordinary = 0, hits > 0
           elseif used > window or b - ticks ~= size then
@@ -160,33 +165,34 @@ do
         end
         local passes, tokens, reserves = passing == times and room >= 0, 0, most > 0
         if reserves and passes then
-          if kind == 1 then
-            room = floor((window - (used > hold * 100000 and used or hold * 100000)) / limit)
+          if kind == KIND_TOKEN_BUCKET then
+            room = floor((window - (used > hold * BUCKET_TICKS_PER_MILLI and used or hold * BUCKET_TICKS_PER_MILLI)) / limit)
           end
-          tokens = floor(room * share / 65536)
+          tokens = floor(room * share / RESERVATION_WHOLE)
           tokens = tokens < most and tokens or most
           tokens = tokens > 0 and tokens >= floor(most / 2) and tokens or 0
         end
         -- The state that is replied, and the new one, which has the tokens, with its end.
         local a1, b1, a2, b2, until_second = ends, used, ends, used + tokens, ends
-        if kind == 0 then
+        if kind == KIND_FIXED_WINDOW then
           b1, b2 = b1 < 4294967295 and b1 or 4294967295, b2 < 4294967295 and b2 or 4294967295
-        elseif kind == 8 then
+        elseif kind == KIND_SLIDING_WINDOW then
           a1, a2, until_second = following, following, following
           is_ordinary = is_ordinary and b2 < 65536 and before < 65536
         elseif passing > 0 then
-          local full = us * 100 + used
-          local rest = full % 100000000
-          a1, b1 = s + (full - rest) / 100000000, rest + size
+          local full = us * BUCKET_TICKS_PER_MICRO + used
+          local rest = full % BUCKET_TICKS_PER_SECOND
+          a1, b1 = s + (full - rest) / BUCKET_TICKS_PER_SECOND, rest + size
           if tokens > 0 then
-            full = us * 100 + (used > hold * 100000 and used or hold * 100000) + tokens * limit
-            rest = full % 100000000
+            full = us * BUCKET_TICKS_PER_MICRO + tokens * limit
+              + (used > hold * BUCKET_TICKS_PER_MILLI and used or hold * BUCKET_TICKS_PER_MILLI)
+            rest = full % BUCKET_TICKS_PER_SECOND
           end
-          a2, b2 = s + (full - rest) / 100000000, rest + size
+          a2, b2 = s + (full - rest) / BUCKET_TICKS_PER_SECOND, rest + size
           until_second = rest > 0 and a2 + 1 or a2
         else
           a1, b1, a2, b2, is_ordinary = a, b, a, b, is_ordinary and used > 0
-          until_second = b % 134217728 > 0 and a + 1 or a
+          until_second = b % BUCKET_SIZE_UNIT > 0 and a + 1 or a
         end
         is_ordinary = is_ordinary and until_second < 4294967296
         -- A counter without charges has no record, and a denial makes one of bans.
@@ -202,33 +208,33 @@ do
         end
         local part
         if times > 1 then
-          part = kind == 8 and pack('<I4I4I4', a, b, c) or pack('<I4I4', a, b)
+          part = kind == KIND_SLIDING_WINDOW and pack('<I4I4I4', a, b, c) or pack('<I4I4', a, b)
         else
-          part = kind == 8 and pack('<BI4I4I4', passes and 1 or 0, a1, b1, before)
-            or pack('<BI4I4', passes and 1 or 0, a1, b1)
+          part = kind == KIND_SLIDING_WINDOW and pack('<BI4I4I4', passes and REPLY_ADMITTED or 0, a1, b1, before)
+            or pack('<BI4I4', passes and REPLY_ADMITTED or 0, a1, b1)
         end
         if reserves then
           part = part .. pack('<I4', tokens)
         end
         result = result and result .. part or part
         if has_changed or checks then
-          local state = kind == 8 and pack('<I4I2I2', a2, b2, before) or pack('<I4I4', a2, b2)
+          local state = kind == KIND_SLIDING_WINDOW and pack('<I4I2I2', a2, b2, before) or pack('<I4I4', a2, b2)
           states = states and states .. state or state
         end
         last_end = until_second > last_end and until_second or last_end
         at = at + 1
         if at > count and denied and not is_vetoed then
           for other in pairs(denied) do
-            is_vetoed = is_vetoed or checks[other * ROW - ROW + 1] ~= 2
+            is_vetoed = is_vetoed or checks[other * ROW - ROW + 1] ~= ROLE_NO_VETO
           end
           if is_vetoed then
-            result, states, has_changed, last_end, at, state_at = nil, nil, false, 0, 1, 8 + count * 6
+            result, states, has_changed, last_end, at, state_at = nil, nil, false, 0, 1, CELL_HEADER_BYTES + 1 + count * ID_BYTES
           end
         end
       end
       if not is_ordinary then
         result = nil
-      elseif times > 1 and role > 3 then
+      elseif times > 1 and role >= ROLE_BEFORE_TAIL then
         result = result .. '\0'
       end
       if result and has_changed then
@@ -242,7 +248,7 @@ do
             -- Numbers as arguments are expensive too.
             last_written, expiry = last_end, now.given and '3600000' or string.format('%d000', last_end)
           end
-          local cell = pack('<I3I4', head, last_end) .. (ids or sub(packed, 5, 10)) .. states
+          local cell = pack('<I3I4', head, last_end) .. (ids or sub(packed, CALL_BYTES + 1, CALL_BYTES + ID_BYTES)) .. states
           -- A write that fails here fails again below, which reports it.
           result = not try('SET', key, cell, now.given and 'PX' or 'PXAT', expiry).err and result
         end

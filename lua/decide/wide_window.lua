@@ -1,9 +1,9 @@
 -- Fixed windows of limits beyond 32 bits: the algorithm of fixed_window.lua, with hits up to 2^53 - 1, which Lua's numbers
 -- hold exactly. The fast path does not have them.
 --   state  a: end of the window, in seconds since the epoch; b: the low 32 bits of the hits in it; c: the others
-MAKE[14] = function()
+MAKE[KIND_WIDE_WINDOW] = function()
   local WORD = 4294967296
-  local narrow = MAKE[0](9007199254740991)
+  local narrow = MAKE[KIND_FIXED_WINDOW](9007199254740991)
 
   return {
     apply = function(a, b, c, ...)
@@ -20,4 +20,4 @@ MAKE[14] = function()
     end,
   }
 end
-MAKE[15] = MAKE[14]
+MAKE[KIND_LARGE_WIDE_WINDOW] = MAKE[KIND_WIDE_WINDOW]

@@ -16,12 +16,8 @@
 -- and how many (4 bytes each).
 fast_path = make_fast_path()
 loans = make_loans()
-local BUCKET, BORROWED, LENT = 1, 4, 5
--- As in token_bucket.lua.
-local SIZE_UNIT, TICKS_PER_MICRO = 134217728, 100
-
 local id, _, p2 = struct.unpack('<c6dd', ARGV[2])
-local kind = string.byte(id, ID) % 16
+local kind = string.byte(id, ID_BYTES) % KINDS
 local algorithm = algorithm_of(kind)
 
 local function open()
@@ -51,18 +47,18 @@ end
 local function write()
   local _, _, borrowed_until, borrowed, lent_until, lent, later, millis =
     struct.unpack('<I4dI4I4I4I4dd', ARGV[3])
-  if kind == BUCKET and later > 0 then
+  if kind == KIND_TOKEN_BUCKET and later > 0 then
     -- As a charge of that time, which leaves no more than an empty bucket.
-    local _, a2, b2 = algorithm.apply(a, b, c, 1, later * 100, p2, nil, now, 1, true, p2, true)
+    local _, a2, b2 = algorithm.apply(a, b, c, 1, later * BUCKET_TICKS_PER_MICRO, p2, nil, now, 1, true, p2, true)
     a, b = a2, b2
     store_record(cell, id, at, stored_kind, a, b, c)
     cell.ends = math.max(cell.ends, algorithm.ends_at(a, b, c))
   end
-  loans.put(whole, id, BORROWED, borrowed_until, borrowed)
-  if kind == BUCKET and lent > 0 then
+  loans.put(whole, id, KIND_BORROWED, borrowed_until, borrowed)
+  if kind == KIND_TOKEN_BUCKET and lent > 0 then
     lent_until = math.max(lent_until, algorithm.ends_at(a, b, c))
   end
-  loans.put(whole, id, LENT, lent_until, lent)
+  loans.put(whole, id, KIND_LENT, lent_until, lent)
   if cell.changed or whole.changed then
     store_cell(1, whole)
   end
@@ -76,8 +72,8 @@ end
 local function is_within(most)
   if most < 0 then
     return true
-  elseif kind == BUCKET then
-    return a * 1000000 + math.ceil(b % SIZE_UNIT / TICKS_PER_MICRO) <= most
+  elseif kind == KIND_TOKEN_BUCKET then
+    return a * 1000000 + math.ceil(b % BUCKET_SIZE_UNIT / BUCKET_TICKS_PER_MICRO) <= most
   end
   return algorithm.remaining(a, b, c, most, p2, 0, now) >= 0
 end

@@ -14,6 +14,13 @@ lint() {
     "$@" || failed+=("$name")
 }
 
+# Replaces the names of numbers, as the program does before it loads a script.
+with_numbers() {
+    # shellcheck disable=SC2016 # The quotes of the table.
+    local rows='s/^\| `([A-Z_]+)` \| ([0-9]+) \| .*/s,\\b\1\\b,\2,g/p'
+    sed -f <(sed -nE "$rows" docs/internals/redis-protocol-and-lua.md)
+}
+
 # Redis composes the decision script of these parts, in the order that the program names them; for commands on several
 # slots, after the first part of these.
 decision_script() { # first part, or nothing
@@ -21,7 +28,7 @@ decision_script() { # first part, or nothing
     parts=$(grep -rhoE 'lua/decide/[a-z_]+\.lua"' --include=mod.rs src crates | tr -d '"')
     [ "$(wc -w <<<"$parts")" = "$(find lua/decide -name '*.lua' | wc -l)" ] || return 1
     # shellcheck disable=SC2046 # One word a path.
-    cat ${1:+"lua/decide/$1.lua"} $(grep -v _slot <<<"$parts")
+    cat ${1:+"lua/decide/$1.lua"} $(grep -v _slot <<<"$parts") | with_numbers
 }
 
 # The script of loans shares parts of it, and does not use all that they define.
@@ -29,7 +36,7 @@ loan_script() {
     local parts
     parts=$(grep -ohE 'lua/(decide|loans)/[a-z_]+\.lua"' crates/store/src/redis/auxiliary_scripts.rs | tr -d '"')
     # shellcheck disable=SC2086 # One word a path.
-    cat $parts
+    cat $parts | with_numbers
 }
 
 # Scripts of the control plane that stand in a folder of their own.

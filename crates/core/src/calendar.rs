@@ -17,13 +17,22 @@ use std::{
 use crate::{clock::Timestamp, saturating::Seconds, unit::Unit};
 
 /// Seconds in a quarter of an hour. Bounds are multiples: so are the offsets of all time zones since the seventies.
-const QUARTER: u32 = 900;
+pub const QUARTER: u32 = 900;
 
 /// Quarters of an hour in a day.
 const DAY: u32 = 96;
 
 /// Quarters by which lengths of windows of a unit may differ, in what the script gets: more than five days.
-const MAX_EXCESS: u32 = (1 << 9) - 1;
+const MAX_EXCESS: u32 = (1 << LENGTH_BIT) - 1;
+
+/// Bit from which on what the script gets has the bound between two windows.
+pub const BOUND_BIT: u32 = 20;
+
+/// Bit from which on it has the unit.
+pub const UNIT_BIT: u32 = 18;
+
+/// Bit from which on it has the length of the window before the bound; the length of the one after it is below.
+pub const LENGTH_BIT: u32 = 9;
 
 /// The windows of a calendar. Equal to itself only: the rules make one for each that is stated.
 #[derive(Clone, Copy)]
@@ -151,7 +160,7 @@ impl Calendar {
             Unit::Year => 3,
         };
         // Disjoint bits.
-        (i64::from(middle) << 20 | unit << 18 | before << 9 | after).saturating_neg()
+        (i64::from(middle) << BOUND_BIT | unit << UNIT_BIT | before << LENGTH_BIT | after).saturating_neg()
     }
 }
 

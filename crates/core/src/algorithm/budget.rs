@@ -42,6 +42,15 @@ pub const MAX_LEASES: usize = 65_536;
 /// no other limit is decided, so that a command ends no more in all of its budgets.
 const MAX_ENDED: usize = 500;
 
+/// Bit from which on the second parameter of the script has the time to live of leases, in seconds.
+pub const TTL_BIT: u32 = 26;
+
+/// Bit from which on that parameter has the operation.
+pub const OPERATION_BIT: u32 = 46;
+
+/// Bit of that parameter by which a lease without a known usage is charged.
+pub const CHARGES_BIT: u32 = 49;
+
 /// Number of ten thousandths in a whole.
 const WHOLE: u64 = 10_000;
 
@@ -121,8 +130,8 @@ impl Budget {
         // No window of a calendar, which would need the store's time.
         let [limit, window] = self.window.script_parameters(|| Timestamp::from_micros(0));
         let charges = i64::from(self.reserve.unsettled == Unsettled::Charge);
-        let terms = i64::from(self.reserve.ttl.get()).saturating_add(charges << 23);
-        [limit, window.saturating_add(terms << 26)]
+        // Disjoint bits.
+        [limit, window | i64::from(self.reserve.ttl.get()) << TTL_BIT | charges << CHARGES_BIT]
     }
 
     /// State of this share of the `whole` limit after its last verdict.

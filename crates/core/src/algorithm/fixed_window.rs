@@ -20,6 +20,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
+pub use super::unused_hits::DEBT_BITS;
 use super::{
     Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words, last_verdict::used_of_share,
 };
@@ -32,7 +33,7 @@ use crate::{
 };
 
 /// Number that marks counters with a limit of more than 32 bits, whose states have three words.
-pub(super) const WIDE_KIND: u8 = 14;
+pub const WIDE_KIND: u8 = 14;
 
 /// Maximum length of the windows for which a loan between regions lasts longer than one.
 const MAX_LOAN_WINDOW: Duration = Duration::from_secs(5);

@@ -35,12 +35,13 @@ use crate::{
 };
 
 /// Maximum number of steps of a window.
-const MAX_STEPS: u64 = 1 << 21;
+pub const MAX_STEPS: u64 = 1 << 21;
 
-/// Bits of a window's length in the script's parameter; all lengths fit. The second since which the policy has it takes
-/// the others, modulo 4 years.
-const WINDOW_BITS: u32 = 26;
-const SINCE_BITS: u32 = 27;
+/// Bits of a window's length in the script's parameter; all lengths fit.
+pub const WINDOW_BITS: u32 = 26;
+
+/// Bits above them of the second since which the policy has that length, modulo 4 years.
+pub const SINCE_BITS: u32 = 27;
 
 /// At most `limit` hits in a sliding window, by estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

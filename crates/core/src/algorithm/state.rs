@@ -234,7 +234,7 @@ impl Lease {
 }
 
 /// Capacity of size 0 in ticks, about 82 ms; each further size has four times as much, and size 10 a day.
-const MIN_SIZE_TICKS: u64 = 8_239_747;
+pub const MIN_SIZE_TICKS: u64 = 8_239_747;
 
 /// Size of the maximum time to fill, which fits 4 bits.
 const MAX_SIZE: u32 = 15;

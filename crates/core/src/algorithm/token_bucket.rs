@@ -40,6 +40,7 @@ use std::{
     time::Duration,
 };
 
+pub use super::state::MIN_SIZE_TICKS;
 use super::{LastVerdict, PolicyError, Prefetch, Verdict, Words, state::BucketSize};
 use crate::{
     clock::Timestamp,
@@ -48,9 +49,12 @@ use crate::{
     saturating::Count,
 };
 
-pub(super) const TICKS_PER_MICRO: u64 = 100;
-const TICKS_PER_MILLI: u64 = 1_000 * TICKS_PER_MICRO;
-pub(super) const TICKS_PER_SECOND: u64 = 1_000 * TICKS_PER_MILLI;
+/// Ticks of 10 ns in a microsecond.
+pub const TICKS_PER_MICRO: u64 = 100;
+/// Ticks in a millisecond.
+pub const TICKS_PER_MILLI: u64 = 1_000 * TICKS_PER_MICRO;
+/// Ticks in a second.
+pub const TICKS_PER_SECOND: u64 = 1_000 * TICKS_PER_MILLI;
 
 /// Maximum time to fill a bucket, about 2.8 years: it keeps each sum below 2^53 ticks.
 const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
@@ -58,7 +62,8 @@ const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
 /// Debt above which a clock that was ahead wrote the state, as a multiple of the size.
 const MAX_STEP_BACK_SIZES: u64 = 8;
 
-const SIZE_SHIFT: u32 = 27;
+/// Bit from which on the second word of a state has the size.
+pub const SIZE_SHIFT: u32 = 27;
 const TICKS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
 
 /// Unpacked state.

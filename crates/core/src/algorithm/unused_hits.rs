@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Lower bits of the script's bound, with the maximum debt; above them is the share in percent.
-const DEBT_BITS: u32 = 36;
+pub const DEBT_BITS: u32 = 36;
 
 impl FixedWindow {
     pub(super) const fn carries_unused(&self) -> bool {

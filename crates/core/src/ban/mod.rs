@@ -80,16 +80,25 @@ impl BanCheck {
 }
 
 /// Number of bad seconds that marks a record as that of a ban.
-const BANNED: u32 = 4_095;
+pub const BANNED: u32 = 4_095;
 
 /// Bound of the difference between denied and admitted hits of a second.
-const MAX_BALANCE: i32 = 511;
+pub const MAX_BALANCE: i32 = 511;
 
 /// Seconds by which an interval may reach further than one that begins now: those of small steps back of the clock.
 const MAX_AHEAD: u32 = 10;
 
 /// Zero of a stored balance.
-const BALANCE_ZERO: i32 = 512;
+pub const BALANCE_ZERO: i32 = 512;
+
+/// Bit from which on the third word of a record has the last second with hits.
+pub const SECOND_BIT: u32 = 10;
+
+/// Bit from which on that word has the level.
+pub const LEVEL_BIT: u32 = 15;
+
+/// Bit from which on that word has the bad seconds.
+pub const BAD_BIT: u32 = 20;
 
 /// State of a counter that was denied of late, in three words:
 ///
@@ -134,12 +143,12 @@ impl BanRecord {
 
     /// Unpacks a stored record; zeros are that of a counter that was never denied.
     pub const fn from_words([forgiven_at, ends_at, packed]: [u32; 3]) -> Self {
-        let (bad, level) = (packed >> 20, (packed >> 15 & 31) as u8);
+        let (bad, level) = (packed >> BAD_BIT, (packed >> LEVEL_BIT & 31) as u8);
         let phase = match bad {
             BANNED => Phase::Banned,
             _ => Phase::Counting {
                 bad,
-                second: packed >> 10 & 31,
+                second: packed >> SECOND_BIT & 31,
                 balance: ((packed & 1_023) as i32).saturating_sub(BALANCE_ZERO),
             },
         };
@@ -149,12 +158,12 @@ impl BanRecord {
     /// The stored form.
     pub const fn words(&self) -> [u32; 3] {
         let packed = match self.phase {
-            Phase::Banned => BANNED << 20,
+            Phase::Banned => BANNED << BAD_BIT,
             Phase::Counting { bad, second, balance } => {
-                bad << 20 | second << 10 | balance.saturating_add(BALANCE_ZERO) as u32
+                bad << BAD_BIT | second << SECOND_BIT | balance.saturating_add(BALANCE_ZERO) as u32
             }
         };
-        [self.forgiven_at.0, self.ends_at.0, packed | (self.level as u32) << 15]
+        [self.forgiven_at.0, self.ends_at.0, packed | (self.level as u32) << LEVEL_BIT]
     }
 
     /// Time from which the record equals that of a counter that was never denied, in seconds since the epoch.

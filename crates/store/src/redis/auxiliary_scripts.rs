@@ -4,7 +4,6 @@
 use std::{sync::LazyLock, time::Duration};
 
 use ::redis::{Cmd, Value, cmd};
-use sha1_smol::Sha1;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{
     algorithm::{Loan, LoanTotals},
@@ -14,7 +13,7 @@ use tollgate_core::{
 use super::{
     RedisStore, ScriptClock, Topology,
     error::{self, SendError},
-    script,
+    script::{self, Script},
 };
 use crate::{
     StoreError, after,
@@ -33,13 +32,6 @@ const TTL_HALF_LIVES: u32 = 16;
 /// Shortest time to live of the sums.
 const MIN_TTL: Duration = Duration::from_secs(60);
 
-/// A script, with the SHA-1 digest that names it in Redis.
-#[derive(Clone, Debug)]
-pub struct Script {
-    source: &'static str,
-    digest: String,
-}
-
 /// Reply of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -51,25 +43,6 @@ pub enum Reply {
     Bytes(Vec<u8>),
     /// An array.
     List(Vec<Reply>),
-}
-
-impl Script {
-    /// A script with this source.
-    pub fn new(source: &'static str) -> Self {
-        Self { source, digest: Sha1::from(source).digest().to_string() }
-    }
-
-    fn command(&self, keys: &[Vec<u8>], arguments: &[&[u8]]) -> Cmd {
-        let mut command = cmd("EVALSHA");
-        command.arg(&self.digest).arg(keys.len()).arg(keys).arg(arguments);
-        command
-    }
-
-    fn load(&self) -> Cmd {
-        let mut command = cmd("SCRIPT");
-        command.arg("LOAD").arg(self.source);
-        command
-    }
 }
 
 impl Reply {
@@ -186,7 +159,7 @@ fn read_utilization(reply: &Reply) -> Option<SheddingReading> {
 
 /// Script of loans between regions.
 static LOANS: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
+    Script::composed(concat!(
         include_str!("../../../../lua/decide/prelude.lua"),
         include_str!("../../../../lua/decide/entry.lua"),
         include_str!("../../../../lua/decide/fixed_window.lua"),

@@ -31,9 +31,9 @@ use tollgate_core::shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 use tollgate_runtime::outage::SharedOutageLog;
 
 pub use self::{
-    auxiliary_scripts::{Reply, Script, add_utilization},
+    auxiliary_scripts::{Reply, add_utilization},
     first_decision::{Undecided, first_decision},
-    script::{CommandKeys, Run, RunOutcome},
+    script::{CommandKeys, Run, RunOutcome, Script},
     settings::RedisSettings,
     store_clock::ScriptClock,
     url::RedisUrl,

@@ -1,14 +1,16 @@
 //! Command and reply of the decision script; `lua/decide/entry.lua` documents both.
 
+mod names;
 mod pack;
 mod reply;
+mod source;
 
 use std::sync::LazyLock;
 
 use ::redis::{Cmd, RedisError, cmd};
-use sha1_smol::Sha1;
 use tollgate_core::algorithm::Prefetch;
 
+pub use self::source::Script;
 pub(crate) use self::{
     pack::{command, pack_parameter},
     reply::{check_error, is_unreached, read_replies, time_of},
@@ -49,15 +51,11 @@ macro_rules! script_source {
 }
 
 /// The script of commands that declare their keys.
-const SOURCE: &str = script_source!();
+static DECLARED: LazyLock<Script> = LazyLock::new(|| Script::composed(script_source!()));
 
 /// The script of commands on the slots that one node serves.
-const SOURCE_ACROSS_SLOTS: &str = script_source!("../../../../../lua/decide/across_slots.lua");
-
-/// SHA-1 digests that name the scripts in Redis.
-static DIGEST: LazyLock<String> = LazyLock::new(|| Sha1::from(SOURCE).digest().to_string());
-static DIGEST_ACROSS_SLOTS: LazyLock<String> =
-    LazyLock::new(|| Sha1::from(SOURCE_ACROSS_SLOTS).digest().to_string());
+static ACROSS_SLOTS: LazyLock<Script> =
+    LazyLock::new(|| Script::composed(script_source!("../../../../../lua/decide/across_slots.lua")));
 
 /// The keys that one command may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,15 +92,13 @@ pub(crate) type Outcomes = Vec<Result<RunOutcome, RedisError>>;
 
 /// The command that loads the script of commands with these keys.
 pub(super) fn load(keys: CommandKeys) -> Cmd {
-    let mut command = cmd("SCRIPT");
-    command.arg("LOAD").arg(keys.source());
-    command
+    keys.script().load()
 }
 
 /// A command that reads two keys of different slots, and decides nothing: fails unless the server permits that.
 pub(super) fn probe_across_slots(key_prefix: &[u8], keys: [&CellKey; 2]) -> Cmd {
     let mut command = cmd("EVALSHA");
-    command.arg(CommandKeys::AnySlotOfNode.digest()).arg(0).arg("").arg("");
+    command.arg(CommandKeys::AnySlotOfNode.script().digest()).arg(0).arg("").arg("");
     for key in keys {
         command.arg([key_prefix, key.as_bytes()].concat());
     }
@@ -110,17 +106,10 @@ pub(super) fn probe_across_slots(key_prefix: &[u8], keys: [&CellKey; 2]) -> Cmd 
 }
 
 impl CommandKeys {
-    const fn source(self) -> &'static str {
+    fn script(self) -> &'static Script {
         match self {
-            Self::NoSlots | Self::OneSlot => SOURCE,
-            Self::AnySlotOfNode => SOURCE_ACROSS_SLOTS,
-        }
-    }
-
-    fn digest(self) -> &'static str {
-        match self {
-            Self::NoSlots | Self::OneSlot => &DIGEST,
-            Self::AnySlotOfNode => &DIGEST_ACROSS_SLOTS,
+            Self::NoSlots | Self::OneSlot => &DECLARED,
+            Self::AnySlotOfNode => &ACROSS_SLOTS,
         }
     }
 }

@@ -4,45 +4,17 @@ use std::time::Duration;
 
 use ::redis::{Cmd, cmd};
 use tollgate_core::{
-    algorithm::{Budget, Charging, Policy, Prefetch, RegionShare},
+    algorithm::{Budget, Charging, Policy, Prefetch, RegionShare, budget::OPERATION_BIT},
     ban::{BanCheck, BanEffect},
     clock::Timestamp,
     descriptor::Hits,
 };
 
-use super::{CommandKeys, Run};
+use super::{CommandKeys, Run, names::*};
 use crate::{
     redis::ScriptClock,
     request::{Cell, Check, Veto},
 };
-
-/// Header of a cell's argument.
-const HEADER_BYTES: usize = 4;
-
-/// Length of a packed check.
-const CHECK_BYTES: usize = 39;
-
-/// Parts of the role of a check that the fast path of the script does not decide: its policy has a bound of an overdraft,
-/// the charge counts in full, or another check of the call is such a one.
-const HAS_BOUND: u8 = 64;
-const OVERDRAWS: u8 = 32;
-const ORDINARY_BESIDE_SPECIAL: u8 = 16;
-
-/// Parts of the role of a check with a ban, and of the other checks of a cell with bans or shares.
-const HAS_BAN: u8 = 128;
-const HAS_TAIL: u8 = 8;
-
-/// Position of the operation in the second parameter of a budget.
-const OPERATION_BIT: u32 = 46;
-
-/// Operations on a budget.
-const CHARGE: i64 = 0;
-const RESERVE: i64 = 1;
-const SETTLE: i64 = 2;
-const CANCEL: i64 = 3;
-
-/// Added to the number of bans that follow the checks of a cell: shares follow these.
-const HAS_SHARES: u16 = 1 << 15;
 
 /// The command that decides `runs`, in order, at about `store_time`.
 pub(crate) fn command<'a>(
@@ -55,7 +27,7 @@ pub(crate) fn command<'a>(
     let mut command = cmd("EVALSHA");
     let cells = runs.clone().flat_map(|run| &run.request.cells);
     let are_declared = keys != CommandKeys::AnySlotOfNode;
-    command.arg(keys.digest()).arg(if are_declared { cells.clone().count() } else { 0 });
+    command.arg(keys.script().digest()).arg(if are_declared { cells.clone().count() } else { 0 });
     if are_declared {
         add_keys(&mut command, key_prefix, cells.clone());
     }
@@ -72,7 +44,7 @@ pub(crate) fn command<'a>(
         let mut call_keys = u16::try_from(run.request.cells.len()).unwrap_or(u16::MAX);
         for cell in &run.request.cells {
             packed.clear();
-            packed.reserve(cell.checks.len().saturating_mul(CHECK_BYTES).saturating_add(HEADER_BYTES));
+            packed.reserve(cell.checks.len().saturating_mul(CHECK_BYTES).saturating_add(CALL_BYTES));
             packed.extend_from_slice(&call_keys.to_le_bytes());
             packed.extend_from_slice(&run.times.to_le_bytes());
             pack_cell(&mut packed, cell, run.request.charging, is_special, &mut prefetches, &store_time);
@@ -109,26 +81,28 @@ fn pack_cell<'a>(
     let has_tail = has_bans(cell) || has_shares(cell);
     for check in &cell.checks {
         let role = match (charging, check.sync) {
-            (Charging::Independent, _) if check.counting(charging) == Charging::Independent => 0,
-            (Charging::Independent, _) => 3,
+            (Charging::Independent, _) if check.counting(charging) == Charging::Independent => {
+                ROLE_INDEPENDENT
+            }
+            (Charging::Independent, _) => ROLE_PASSING_ONLY,
             (Charging::AllOrNone, _) => match check.effective_veto() {
-                Veto::Counted if check.counting(charging) == Charging::Independent => 6,
-                Veto::Alone | Veto::Counted => 1,
-                Veto::Never | Veto::AcrossTags => 2,
-                Veto::WithQuotas => 4,
-                Veto::Always => 5,
+                Veto::Counted if check.counting(charging) == Charging::Independent => ROLE_VETO_COUNTED,
+                Veto::Alone | Veto::Counted => ROLE_VETO,
+                Veto::Never | Veto::AcrossTags => ROLE_NO_VETO,
+                Veto::WithQuotas => ROLE_QUOTA,
+                Veto::Always => ROLE_ALWAYS_VETO,
             },
         };
         let role = match check.applied_ban() {
-            Some(_) => role | HAS_BAN,
-            None if has_tail => role | HAS_TAIL,
+            Some(_) => role | ROLE_HAS_BAN,
+            None if has_tail => role | ROLE_BEFORE_TAIL,
             None => role,
         };
         packed.extend_from_slice(check.record.as_bytes());
         let special = special_role(check);
         packed.push(match (special, is_special) {
             (0, false) => role,
-            (0, true) => role | ORDINARY_BESIDE_SPECIAL,
+            (0, true) => role | ROLE_BESIDE_SPECIAL,
             (special, _) => role | special,
         });
         if let Policy::Budget(budget) = &check.policy {
@@ -152,8 +126,8 @@ fn ends_ban(check: &Check) -> bool {
 
 /// The part of a check's role that the fast path of the script does not have; 0 for an ordinary check.
 fn special_role(check: &Check) -> u8 {
-    let bound = if check.policy.has_bound() { HAS_BOUND } else { 0 };
-    let overdraws = if is_overdraft(check) { OVERDRAWS } else { 0 };
+    let bound = if check.policy.has_bound() { ROLE_HAS_BOUND } else { 0 };
+    let overdraws = if is_overdraft(check) { ROLE_OVERDRAWS } else { 0 };
     bound | overdraws
 }
 
@@ -229,21 +203,21 @@ fn pack_budget(packed: &mut Vec<u8>, budget: &Budget, hits: Hits) {
     let number = |number: u64| number as f64;
     let none = [0; 8];
     let (operation, signed, extra) = match hits {
-        Hits::Peek => (CHARGE, 0.0, none),
-        Hits::Charge(amount) | Hits::Overdraw(amount) => (CHARGE, number(amount.get()), none),
-        Hits::Refund(amount) => (CHARGE, -number(amount.get()), none),
+        Hits::Peek => (BUDGET_CHARGE, 0.0, none),
+        Hits::Charge(amount) | Hits::Overdraw(amount) => (BUDGET_CHARGE, number(amount.get()), none),
+        Hits::Refund(amount) => (BUDGET_CHARGE, -number(amount.get()), none),
         // Zeros would mean a refund without the time of its charge.
         Hits::RefundCharge { amount, made_at } => {
-            (CHARGE, -number(amount.get()), pack_number(made_at.as_micros().max(1)))
+            (BUDGET_CHARGE, -number(amount.get()), pack_number(made_at.as_micros().max(1)))
         }
-        Hits::Acquire { amount, lease } => (RESERVE, number(amount.get()), lease.to_bytes()),
-        Hits::Settle { lease, used } => (SETTLE, number(used.min(Hits::MAX)), lease.to_bytes()),
-        Hits::Release(lease) => (CANCEL, 0.0, lease.to_bytes()),
+        Hits::Acquire { amount, lease } => (BUDGET_RESERVE, number(amount.get()), lease.to_bytes()),
+        Hits::Settle { lease, used } => (BUDGET_SETTLE, number(used.min(Hits::MAX)), lease.to_bytes()),
+        Hits::Release(lease) => (BUDGET_CANCEL, 0.0, lease.to_bytes()),
     };
     let [limit, terms] = budget.script_parameters();
     packed.extend_from_slice(&f64::to_le_bytes(signed));
     packed.extend_from_slice(&pack_parameter(limit));
-    packed.extend_from_slice(&pack_parameter(terms | (operation << OPERATION_BIT)));
+    packed.extend_from_slice(&pack_parameter(terms | (i64::from(operation) << OPERATION_BIT)));
     packed.extend_from_slice(&extra);
 }
 
@@ -274,10 +248,10 @@ fn pack_ban(packed: &mut Vec<u8>, BanCheck { policy, effect }: &BanCheck, report
     packed.extend_from_slice(&reported.to_le_bytes());
     packed.push(policy.max_level());
     packed.push(match effect {
-        BanEffect::Watch => 0,
-        BanEffect::Enforce => 1,
-        BanEffect::Lift => 2,
-        BanEffect::Forgive => 3,
+        BanEffect::Watch => BAN_WATCH,
+        BanEffect::Enforce => BAN_ENFORCE,
+        BanEffect::Lift => BAN_LIFT,
+        BanEffect::Forgive => BAN_FORGIVE,
     });
 }
 

@@ -15,6 +15,7 @@ use tollgate_core::{
 
 use super::{
     Outcomes, Run, RunOutcome,
+    names::*,
     pack::{effective_prefetch, effective_share},
 };
 use crate::request::{Check, Verdicts};
@@ -83,19 +84,6 @@ fn read_parts<'a>(mut runs: impl Iterator<Item = Run<'a>>, parts: Vec<Value>) ->
     runs.next().is_none().then_some(outcomes)
 }
 
-/// Kind of records from which on they have three words.
-const THREE_WORDS: u8 = 8;
-
-/// Bits of the first byte of a verdict; the last: whether the lease of a reservation is a known one that does not hold its hits.
-const IS_ADMITTED: u8 = 1;
-const HAS_BAN: u8 = 2;
-const HAS_LOANS: u8 = 4;
-const HAS_CONFLICT: u8 = 8;
-
-/// Bits of the first byte of a ban.
-const IS_ACTIVE: u8 = 1;
-const IS_NEW: u8 = 2;
-
 /// Reads outcomes from the packed reply.
 struct Reader<'b> {
     now: Timestamp,
@@ -123,7 +111,7 @@ impl<'b> Reader<'b> {
                 prefetched.extend(run.prefetches.get(at).map(|_| 0));
                 continue;
             }
-            let outcome = if run.times == 1 { self.byte()? } else { HAS_BAN | HAS_LOANS };
+            let outcome = if run.times == 1 { self.byte()? } else { REPLY_HAS_BAN | REPLY_HAS_LOANS };
             let summary = self.summary(check, outcome)?;
             if let Some(prefetch) = run.prefetches.get(at) {
                 prefetched.push(match effective_prefetch(check, *prefetch) {
@@ -131,12 +119,13 @@ impl<'b> Reader<'b> {
                     None => 0,
                 });
             }
-            let ban = if outcome & HAS_BAN > 0 { self.ban(check)? } else { None };
-            let policy = if outcome & HAS_LOANS > 0 { self.policy(check, run.times)? } else { check.policy };
+            let ban = if outcome & REPLY_HAS_BAN > 0 { self.ban(check)? } else { None };
+            let policy =
+                if outcome & REPLY_HAS_LOANS > 0 { self.policy(check, run.times)? } else { check.policy };
             match verdicts.as_mut_slice() {
                 [once] => {
                     let verdict =
-                        policy.verdict(summary, self.now, check.hits, outcome & IS_ADMITTED > 0, charging);
+                        policy.verdict(summary, self.now, check.hits, outcome & REPLY_ADMITTED > 0, charging);
                     once.push((check.descriptor, under(verdict, ban, check)));
                 }
                 each => self.replay(&Check { policy, ..*check }, charging, summary, ban, each)?,
@@ -190,11 +179,11 @@ impl<'b> Reader<'b> {
     fn ban(&mut self, check: &Check) -> Option<Option<Ban>> {
         let Some(applied) = check.applied_ban() else { return Some(None) };
         let flags = self.byte()?;
-        if flags & IS_ACTIVE == 0 {
+        if flags & REPLY_BAN_ACTIVE == 0 {
             return Some(None);
         }
         let (until, level) = (self.word()?, NonZeroU8::new(self.byte()?)?);
-        let ban = Ban { until, level, is_new: flags & IS_NEW > 0, is_enforced: false };
+        let ban = Ban { until, level, is_new: flags & REPLY_BAN_NEW > 0, is_enforced: false };
         Some(applied.report(Some(ban)))
     }
 
@@ -212,7 +201,7 @@ impl<'b> Reader<'b> {
         if check.policy.algorithm() == Algorithm::Budget {
             // Whole numbers below 2^53.
             let (used, held) = (self.double()? as u64, self.double()? as u64);
-            let (ends, has_conflict) = (self.word()?, outcome & HAS_CONFLICT > 0);
+            let (ends, has_conflict) = (self.word()?, outcome & REPLY_CONFLICT > 0);
             return Some(StateSummary::Ledger(LedgerSummary { used, held, ends, has_conflict }));
         }
         let first = self.word()?;
@@ -224,7 +213,7 @@ impl<'b> Reader<'b> {
             return Some(StateSummary::Queue(QueueSummary { used: u64::from(first), wait, reset }));
         }
         let second = self.word()?;
-        let third = if check.record.kind() >= THREE_WORDS { self.word()? } else { 0 };
+        let third = if check.record.kind() >= KIND_OF_THREE_WORDS { self.word()? } else { 0 };
         Some(StateSummary::Words([first, second, third]))
     }
 
