@@ -91,6 +91,7 @@ fn every_wrong_variable_is_named_at_once_and_its_secret_is_not_shown() {
     assert!(!text.contains("sesame"), "{text}");
 }
 
+#[cfg(all(feature = "cli", feature = "regions"))]
 #[test]
 fn a_wrong_flag_is_named_and_its_secret_is_not_shown() {
     for (line, expected) in [
@@ -293,6 +294,7 @@ fn rules_come_from_where_the_counters_live_or_from_a_directory() {
     assert_refused("--rules nowhere", &[], "directory, redis, memory");
 }
 
+#[cfg(all(feature = "cli", feature = "regions"))]
 #[test]
 fn an_error_shows_the_whole_name_the_text_and_the_expected_form() {
     for (line, expected) in [
@@ -328,6 +330,7 @@ fn an_error_shows_the_whole_name_the_text_and_the_expected_form() {
     }
 }
 
+#[cfg(all(feature = "cli", feature = "regions"))]
 #[test]
 fn an_unknown_flag_or_variable_has_a_suggestion() {
     for (flag, meant) in [
@@ -355,6 +358,7 @@ fn an_unknown_flag_or_variable_has_a_suggestion() {
     }
 }
 
+#[cfg(all(feature = "cli", feature = "regions"))]
 #[test]
 fn texts_are_trimmed_and_have_one_line() {
     let variables = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", " main,127.0.0.1:26379, 127.0.0.1:26380\n")];
