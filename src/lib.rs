@@ -1,5 +1,5 @@
-//! tollgate: a gRPC rate-limit service for Envoy and Istio. This crate is the edge and the program; the crates in `crates/`
-//! hold the domain.
+//! tollgate: a gRPC rate-limit service for Envoy and Istio. This crate composes the crates in `crates/`, and is the
+//! program.
 //!
 //! # Life of a request
 //!
@@ -10,8 +10,8 @@
 //!                                          └─ borrows the strings of the protobuf message
 //! ```
 //!
-//! 1. [`grpc`] reads the call, sheds it if it would miss its deadline, and measures it.
-//! 2. [`service`] decodes the message into [`descriptor`]s and rejects a malformed one.
+//! 1. [`serve::grpc`] reads the call, sheds it if it would miss its deadline, and measures it.
+//! 2. [`serve::service`] decodes the message into [`descriptor`]s and rejects a malformed one.
 //! 3. [`limiter`] applies the allow and deny lists ([`rules::Lists`]) and matches every descriptor against the
 //!    [`rules`]. Each match is a *counter*: the rule, and the values that the rule leaves open. Counters are grouped by
 //!    their *hash tag* ([`store::key`]).
@@ -20,7 +20,7 @@
 //!    pipelined write, and cached verdicts need no call ([`store::redis`]).
 //! 5. A counter that the store does not decide in time is decided by the limit's `on_store_error` policy, by default
 //!    within this instance's share of the limit ([`limiter::Fallback`]).
-//! 6. [`limiter`] folds the verdicts of the counters into one [`decision`]; [`service`] encodes it. Being over the limit is
+//! 6. [`limiter`] folds the verdicts of the counters into one [`decision`], which is encoded as a response. Being over the limit is
 //!    a value, never an error.
 //!
 //! [`config`] compiles YAML into rules and watches its files; `xds` receives rules from a control plane; [`control`] keeps

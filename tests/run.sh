@@ -110,6 +110,8 @@ step "lints of Rust"
 cargo clippy --locked --workspace --all-targets -- -D warnings
 # Without the features of the program: it serves, alone and in one region.
 cargo clippy --locked --no-default-features --lib --bins --tests -- -D warnings
+cargo clippy --locked --no-default-features --features cli --lib --bins -- -D warnings
+cargo clippy --locked --no-default-features --features regions --lib --bins -- -D warnings
 cargo test --locked --quiet --no-default-features --lib
 
 step "documentation"

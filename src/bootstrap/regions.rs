@@ -21,7 +21,7 @@ pub(super) fn load(_: &Settings, _: &OwnShares) -> Result<Option<RegionServer>, 
     Ok(None)
 }
 
-/// The same types, of which there are no values.
+/// Types of the feature, of which there are no values.
 #[cfg(not(feature = "regions"))]
 mod absent {
     use std::{convert::Infallible, net::SocketAddr, sync::Arc};

@@ -98,13 +98,9 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
     let in_front = regions.as_ref().map(|regions| -> StoreLayer { Arc::new(regions.layer()) });
     let stores = Stores::new(&settings, in_front);
     let memory_gauge = AbortOnDropHandle::new(tokio::spawn(report_memory(stores.memory.clone())));
-    let tracing = settings
-        .traces
-        .endpoint
-        .as_deref()
-        .map(|url| TraceExporter::start(url, &settings.traces))
-        .transpose()
-        .map_err(StartError::Traces)?;
+    let tracing = settings.traces.endpoint.as_deref();
+    let tracing = tracing.map(|url| TraceExporter::start(url, &settings.traces));
+    let tracing = tracing.transpose().map_err(StartError::Traces)?;
     // Each worker opens a store, and so does the HTTP port.
     let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
     let admin_store = settings.admin.address.map(|_| AdminStore::open(&stores, &settings, &shares));

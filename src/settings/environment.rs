@@ -9,11 +9,9 @@ use tollgate_flags::{
 
 pub(super) use tollgate_rules::config::nearest;
 
-/// Flags of the commands that call a server, which have variables.
-#[cfg(feature = "cli")]
-const CLIENT_FLAGS: &[&str] = &tollgate_cli::flags::FLAGS;
-#[cfg(not(feature = "cli"))]
-const CLIENT_FLAGS: &[&str] = &[];
+/// Flags with a variable that only the commands that call a server have: `TOLLGATE_ADMIN_URL`. Their others have none, because
+/// a name similar to a variable of the server might leave a port without its token.
+const CLIENT_FLAGS: [&str; 1] = ["admin-url"];
 
 /// Collects the flags of `verb`, a subcommand of `root`, which has every flag with a variable. Variables of the
 /// reference are ignored for flags that are `given` as words or by the `TOLLGATE_` variable: some, such as HOST, have
@@ -62,7 +60,7 @@ fn unsafely_empty(environment: &Environment) -> impl Iterator<Item = Problem> {
 
 /// Reports unknown variables with the prefix of tollgate: most likely misspelled.
 fn unknown_variables(environment: &Environment, root: &Command) -> impl Iterator<Item = Problem> {
-    let known: Vec<String> = flags(root).chain(CLIENT_FLAGS.iter().copied()).map(variable).collect();
+    let known: Vec<String> = flags(root).chain(CLIENT_FLAGS).map(variable).collect();
     let ours = environment.variables.iter().filter(|(name, _)| name.starts_with(PREFIX));
     ours.filter_map(move |(name, value)| {
         let is_known = known.contains(name) || is_service_link(name, value.to_str().unwrap_or_default());

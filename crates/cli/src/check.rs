@@ -21,7 +21,7 @@ use crate::flags::{CheckFlags, ExplainFlags};
 ///
 /// # Errors
 /// If the output can't be written.
-pub fn check(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
+pub(crate) fn check(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
     let regions = match table_size(flags) {
         Ok(size) => size,
         Err(error) => {
@@ -54,7 +54,11 @@ fn table_size(_: &CheckFlags) -> Result<TableSize, String> {
 ///
 /// # Errors
 /// If the output can't be written.
-pub fn explain(flags: &ExplainFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
+pub(crate) fn explain(
+    flags: &ExplainFlags,
+    out: &mut impl Write,
+    errors: &mut impl Write,
+) -> io::Result<bool> {
     let options = flags.reading.options();
     let Some(loaded) = load(&flags.config, &flags.reading, &options, errors)? else { return Ok(false) };
     let requests: Vec<Descriptor<'_>> = flags.descriptors.iter().map(request).collect();
@@ -66,7 +70,7 @@ pub fn explain(flags: &ExplainFlags, out: &mut impl Write, errors: &mut impl Wri
 ///
 /// # Errors
 /// The output is closed.
-pub fn schema(out: &mut impl Write) -> io::Result<bool> {
+pub(crate) fn schema(out: &mut impl Write) -> io::Result<bool> {
     writeln!(out, "{:#}", config::schema::schema())?;
     Ok(true)
 }

@@ -4,8 +4,8 @@
 #![allow(clippy::arithmetic_side_effects)]
 #![cfg_attr(test, allow(clippy::float_arithmetic))]
 
-pub mod admin_client;
-pub mod check;
+mod admin_client;
+mod check;
 pub mod flags;
 
 use std::{

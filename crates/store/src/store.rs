@@ -130,6 +130,10 @@ impl Store {
     pub async fn decide(&self, requests: &[TagRequest], deadline: Option<Instant>) -> Decisions {
         match requests {
             [request] => SmallVec::from_buf([self.counters.decide_by(request, deadline).await]),
+            requests if self.decides_at_once() => {
+                let decide = |request| self.counters.decide_by(request, deadline).now_or_never();
+                requests.iter().filter_map(decide).collect()
+            }
             requests => {
                 let pending = requests.iter().map(|request| self.counters.decide_by(request, deadline));
                 join_all(pending).await.into()

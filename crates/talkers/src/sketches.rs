@@ -15,7 +15,7 @@ use super::{
 /// Maximum number of domains with a sketch.
 pub(super) const MAX_DOMAINS: usize = 64;
 
-/// Memory of all sketches above which each summary grows only to [`MIN_KEYS`] keys, which for
+/// Memory of all sketches above which each summary grows only to [`MIN_KEYS`](crate::space_saving::MIN_KEYS) keys, which for
 /// all of them is at most another 7 MiB.
 pub(super) const MAX_BYTES: usize = 20 << 20;
 

@@ -22,7 +22,7 @@ use crate::flags::{AdminClientSettings, AdminCommand};
 ///
 /// # Errors
 /// If the output can't be written.
-pub fn run(
+pub(crate) fn run(
     settings: &AdminClientSettings,
     out: &mut impl Write,
     errors: &mut impl Write,

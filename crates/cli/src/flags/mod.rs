@@ -20,10 +20,6 @@ pub use self::{
     offline::{CheckFlags, ExplainFlags},
 };
 
-/// Flags that have a variable: `TOLLGATE_ADMIN_URL`. The others have none, because a name similar to a variable of the
-/// server might leave a port without its token.
-pub const FLAGS: [&str; 1] = ["admin-url"];
-
 /// Settings of a call to the admin API.
 #[derive(Clone, Debug)]
 pub struct AdminClientSettings {

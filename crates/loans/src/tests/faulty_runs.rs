@@ -55,7 +55,7 @@ fn each_deliberate_fault_is_found() {
 }
 
 #[test]
-#[ignore = "a measurement: cargo test --release -p tollgate-regions ten_thousand -- --ignored --nocapture"]
+#[ignore = "a measurement: cargo test --release -p tollgate-loans ten_thousand -- --ignored --nocapture"]
 fn ten_thousand_faulty_runs() {
     let mut sums = [0; 4];
     for seed in 0..10_000 {

@@ -43,7 +43,7 @@ fn line(name: &str, plan: &Plan, report: &Report) -> String {
 }
 
 #[test]
-#[ignore = "a measurement: cargo test --release -p tollgate-regions study -- --ignored --nocapture"]
+#[ignore = "a measurement: cargo test --release -p tollgate-loans study -- --ignored --nocapture"]
 fn study_of_limits_and_traffic() {
     for (name, plan) in studied() {
         for traffic in ALL {
@@ -77,7 +77,7 @@ fn loans_admit_nearly_what_one_counter_admits() {
 }
 
 #[test]
-#[ignore = "a measurement: cargo test --release -p tollgate-regions study -- --ignored --nocapture"]
+#[ignore = "a measurement: cargo test --release -p tollgate-loans study -- --ignored --nocapture"]
 fn study_of_small_limits() {
     for limit in [3, 10, 30] {
         for traffic in [Traffic::Hot, Traffic::Uniform, Traffic::Shift] {
@@ -99,7 +99,7 @@ fn study_of_small_limits() {
 }
 
 #[test]
-#[ignore = "a measurement: cargo test --release -p tollgate-regions study -- --ignored --nocapture"]
+#[ignore = "a measurement: cargo test --release -p tollgate-loans study -- --ignored --nocapture"]
 fn study_of_five_regions_and_of_overload() {
     for (name, plan) in studied() {
         for (traffic, load, regions) in [

@@ -110,7 +110,9 @@ impl Driver {
         while !shared.is_closed.load(Ordering::Acquire) {
             if let Some(response) = self.send_batch(&connection) {
                 responses.push(response);
-                if let Some((live, keys)) = self.live.clone().zip(self.slots_to_probe.take()) {
+                if self.slots_to_probe.is_some()
+                    && let Some((live, keys)) = self.live.clone().zip(self.slots_to_probe.take())
+                {
                     let prefix = Arc::clone(&self.options.key_prefix);
                     slot_probes.push(across_slots::probe(connection.clone(), live, prefix, keys));
                 }
