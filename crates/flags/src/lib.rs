@@ -179,7 +179,7 @@ pub fn header_name(text: &str) -> Result<String, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorArgument(pub Vec<(String, String)>);
 
-/// Parses a descriptor in the syntax of [`pairs`].
+/// Parses a descriptor in the syntax of [`pairs()`].
 pub fn descriptor(text: &str) -> Result<DescriptorArgument, String> {
     let pairs = pairs(text)?.into_iter().map(|pair| (pair.key, pair.value));
     Ok(DescriptorArgument(pairs.collect()))
