@@ -96,6 +96,16 @@ impl Driver {
         }
     }
 
+    /// Probes, on a live connection, whether a command may have keys of several slots.
+    fn slot_probe(
+        &self,
+        connection: &Connection,
+        keys: [CellKey; 2],
+    ) -> Option<impl Future<Output = (u64, Result<(), SendError>)> + use<>> {
+        let prefix = Arc::clone(&self.options.key_prefix);
+        Some(across_slots::probe(connection.clone(), self.live.clone()?, prefix, keys))
+    }
+
     /// Sends and responds until no handle is left.
     pub(super) async fn drive(mut self, connection: Connection) {
         let shared = Arc::clone(&self.shared);
@@ -110,11 +120,8 @@ impl Driver {
         while !shared.is_closed.load(Ordering::Acquire) {
             if let Some(response) = self.send_batch(&connection) {
                 responses.push(response);
-                if self.slots_to_probe.is_some()
-                    && let Some((live, keys)) = self.live.clone().zip(self.slots_to_probe.take())
-                {
-                    let prefix = Arc::clone(&self.options.key_prefix);
-                    slot_probes.push(across_slots::probe(connection.clone(), live, prefix, keys));
+                if let Some(keys) = self.slots_to_probe.take() {
+                    slot_probes.extend(self.slot_probe(&connection, keys));
                 }
                 continue;
             }
