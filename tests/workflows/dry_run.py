@@ -25,7 +25,9 @@ DIGEST = {"amd64": "sha256:" + "a" * 64, "arm64": "sha256:" + "b" * 64, "image":
 
 
 # Files that no script needs. cargo wants to see the main file of each crate.
-NEEDLESS = re.compile(r"(docs|tests|fuzz/corpus|lua|proto)/|(src|crates/[^/]+/src)/(?!(lib|main)\.rs$)|benches/(?!compare\.sh$)")
+NEEDLESS = re.compile(
+    r"(docs|tests(?!/fixtures)|fuzz/corpus|lua|proto)/|(src|crates/[^/]+/src)/(?!(lib|main)\.rs$)|benches/(?!compare\.sh$)"
+)
 
 
 class Run:
