@@ -36,7 +36,7 @@ pub(super) fn plan<'r, 'd>(
     changes: Changes<'r, '_>,
     descriptors: &'d [Descriptor<'_>],
 ) -> Plan<'r, 'd> {
-    let (limits, calls) = (PlannedLimits::new(), Requests::new());
+    let (limits, calls) = (PlannedLimits::with_capacity(descriptors.len()), Requests::new());
     let mut plan = Plan { domain, limits, listed: None, shed: None, calls };
     for descriptor in descriptors {
         let first = PlannedLimit::first(descriptor, match_descriptor(domain, changes, descriptor));

@@ -8,6 +8,7 @@ mod thresholds;
 
 use std::{
     collections::VecDeque,
+    iter,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -192,7 +193,7 @@ impl Observations {
             ban,
             is_listed: ban.is_enforced && rule.ban.is_some_and(|policy| policy.lists(ban.level.get())),
         };
-        if lengths.sum::<usize>() > MAX_ENTRY_BYTES || !self.0.bans.add([begun()].into_iter()) {
+        if lengths.sum::<usize>() > MAX_ENTRY_BYTES || !self.0.bans.add(iter::once_with(begun)) {
             self.0.dropped_bans.fetch_add(1, Ordering::Relaxed);
         }
     }
