@@ -34,7 +34,6 @@
 pub use tollgate_control as control;
 pub use tollgate_core::{
     PathStep, RecordId, SyncMode, algorithm, ban, calendar, clock, descriptor, duration, lease, quota,
-    region, shedding,
 };
 pub use tollgate_fleet as fleet;
 pub use tollgate_limiter::{self as limiter, decision, talkers};

@@ -1,10 +1,8 @@
 //! Sums of reported utilization: Lua against Rust.
 
 use fastrand::Rng;
-use tollgate::{
-    shedding::{SharedSums, SheddingPolicy, UtilizationSums},
-    store::{key::CellKey, redis::add_utilization},
-};
+use tollgate::store::{key::CellKey, redis::add_utilization};
+use tollgate_shedding::{SharedSums, SheddingPolicy, UtilizationSums};
 
 use super::*;
 

@@ -12,14 +12,12 @@ mod enforced_share;
 pub mod lease;
 pub mod quota;
 mod record_id;
-pub mod region;
 mod saturating;
-pub mod shedding;
 mod unit;
 
 pub use self::{
     enforced_share::{CountedKey, EnforcedShare, NotAShare},
-    record_id::{Fnv, PathStep, RecordId},
+    record_id::{Fnv, PathStep, RecordId, hash_of, mixed},
 };
 
 /// Defines an enum whose variants have names, with all of them in [`ALL`](SyncMode::ALL) and the name of each.

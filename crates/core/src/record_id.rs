@@ -151,8 +151,15 @@ impl Fnv {
     }
 }
 
-/// Mixes the bits of a hash.
-pub(crate) const fn mixed(hash: u64) -> u64 {
+/// FNV-1a of bytes, without the finalizer. Its values are part of the regions' behaviour: instances of two versions must agree.
+pub fn hash_of(bytes: &[u8]) -> u64 {
+    let mut hash = Fnv::default();
+    hash.bytes(bytes);
+    hash.0
+}
+
+/// Mixes the bits of a hash, with the finalizer of MurmurHash3.
+pub const fn mixed(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     hash ^ (hash >> 33)

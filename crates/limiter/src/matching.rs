@@ -9,10 +9,10 @@ use tollgate_core::{
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
     quota::Quota,
-    shedding::{Priority, Utilization},
 };
 use tollgate_metrics::StripedCounter;
 use tollgate_rules::{Domain, Limit, Listing, Lists, Rule, SwitchMode, Switched, UTILIZATION_KEY};
+use tollgate_shedding::{Priority, Utilization};
 use tollgate_store::request::Requests;
 
 use crate::{

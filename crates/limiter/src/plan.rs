@@ -8,9 +8,9 @@ use tollgate_core::{
     clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
     quota::Quota,
-    shedding::{Priority, Utilization},
 };
 use tollgate_rules::{Domain, OnShareExhausted, OnStoreError, Overridden, Rule, Switched};
+use tollgate_shedding::{Priority, Utilization};
 use tollgate_store::request::Requests;
 
 use crate::decision::{ListDecision, Shed, Status};

@@ -8,9 +8,10 @@ use tollgate_core::{
     RecordId,
     algorithm::{Policy, RegionShare},
     clock::Clock,
+    hash_of,
     quota::Quota,
-    region::{RegionShares, hash_of},
 };
+use tollgate_loans::shares::RegionShares;
 use tollgate_rules::{Rule, Scope};
 use tollgate_store::{
     Decisions, Store,

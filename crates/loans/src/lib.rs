@@ -4,8 +4,8 @@
 //! another for a few seconds. No region waits for another to decide, none is the leader, and the shares and loans of all
 //! regions never exceed the limit, whatever messages are lost, repeated, reordered or late.
 //!
-//! - [`table`]: names of regions. The division of a limit by weight, and changes of the weights, are in
-//!   `tollgate_core::region`; the simulator runs them with the protocol.
+//! - [`table`]: names of regions.
+//! - [`shares`]: the division of a limit by weight, and changes of the weights.
 //! - [`terms`]: what the protocol needs of a limit: units, lengths of loans, how long a hit counts after its loan.
 //! - [`ledger`]: the record of one counter in one region: what it lent and what it borrowed.
 //! - [`message`]: a loan request, and the reply to it.
@@ -42,6 +42,7 @@ pub mod ledger;
 pub mod message;
 pub mod policy;
 pub mod protocol;
+pub mod shares;
 pub mod table;
 pub mod terms;
 

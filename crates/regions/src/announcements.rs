@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
-use tollgate_core::{clock::Clock, region::TableState};
+use tollgate_core::clock::Clock;
+use tollgate_loans::shares::TableState;
 use tollgate_proto::tollgate::region::v1::{Announcement, CounterLoanRequest, CounterReply};
 use tollgate_rules::RegionEntry;
 use tollgate_store::loans::regions::table::RegionName;

@@ -7,10 +7,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
-use tollgate_core::{
-    clock::Timestamp,
-    region::{Demarcation, RegionShares, WeightTable, hash_of},
-};
+use tollgate_core::{clock::Timestamp, hash_of};
+use tollgate_loans::shares::{Demarcation, RegionShares, WeightTable};
 use tollgate_proto::tollgate::region::v1::{CounterLoanRequest, CounterReply};
 use tollgate_rules::RegionTable;
 use tonic::transport::Channel;
@@ -251,8 +249,8 @@ mod tests {
     use tollgate_core::{
         algorithm::{Algorithm, Parameters, Policy},
         quota::{Quota, Unit, Window},
-        region::TableState,
     };
+    use tollgate_loans::shares::TableState;
     use tollgate_rules::config::read_regions;
 
     use super::*;

@@ -13,8 +13,8 @@ use tollgate_core::{
     algorithm::Policy,
     descriptor::{Entry, Hits},
     quota::Quota,
-    shedding::{SheddingGate, SheddingPolicy},
 };
+use tollgate_shedding::{SheddingGate, SheddingPolicy};
 
 use super::{Domain, Level, Rule};
 

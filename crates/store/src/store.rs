@@ -13,8 +13,8 @@ use tollgate_core::{
     RecordId,
     algorithm::{LastVerdict, Verdict},
     clock::Timestamp,
-    shedding::{SheddingPolicy, SheddingReading, UtilizationSums},
 };
+use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
 use crate::{
     BackgroundQueue, StoreError, after,

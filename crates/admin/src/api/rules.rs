@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tollgate_core::shedding::{GateCounts, Priority, SheddingGate, SheddingState};
 use tollgate_limiter::{
     explain::limit_text,
     metrics::{self, RuleTotal, RuleTotals},
 };
 use tollgate_rules::{Domain, Limit, Lists, Overridden, Rule, SwitchMode};
+use tollgate_shedding::{GateCounts, Priority, SheddingGate, SheddingState};
 
 use super::{
     Api,

@@ -12,9 +12,9 @@ use tollgate_core::{
     ban::Ban,
     descriptor::{Descriptor, Entry},
     quota::Quota,
-    shedding::Priority,
 };
 use tollgate_rules::{List, OnStoreError, Rule};
+use tollgate_shedding::Priority;
 
 /// Whether a request or a descriptor passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use serde::Serialize;
 use tollgate_core::{
     descriptor::Entry,
     lease::{self, LeaseId},
-    shedding::{Priority, Utilization},
 };
 use tollgate_rules::{Branch, Level, Rule, UTILIZATION_KEY};
+use tollgate_shedding::{Priority, Utilization};
 
 /// Maximum number of descriptors listed when none matches.
 const MAX_LISTED: usize = 10;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tollgate_core::shedding::{Priority, SheddingGate};
 use tollgate_metrics::{Computed, Declared, Page};
+use tollgate_shedding::{Priority, SheddingGate};
 
 /// A rule that sheds, as metrics and operators see it.
 #[derive(Clone, Debug)]

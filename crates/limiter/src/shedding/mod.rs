@@ -14,8 +14,9 @@ use std::{
 
 use futures_util::future::join_all;
 use tokio::time::{MissedTickBehavior, interval};
-use tollgate_core::{clock::Clock, shedding::SheddingInstance};
+use tollgate_core::clock::Clock;
 use tollgate_rules::{Rule, Rules, Shedding};
+use tollgate_shedding::SheddingInstance;
 use tollgate_store::{Store, key::CellKey};
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Decisions of rules that shed, beside limits, lists and switches.
 
-use tollgate_core::shedding::{PassRates, SheddingGate, SheddingState};
+use tollgate_shedding::{PassRates, SheddingGate, SheddingState};
 
 use super::*;
 use crate::test_prelude::*;

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, rc::Rc};
 
-use tollgate_core::region::{MAX_REGIONS, RegionWeight, RegionWeights};
+use tollgate_loans::shares::{MAX_REGIONS, RegionWeight, RegionWeights};
 
 use super::{
     problem::{Path, Problems, Report},

@@ -17,7 +17,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
-use tollgate_core::{RecordId, algorithm::Algorithm, descriptor::Entry, region::hash_of};
+use tollgate_core::{RecordId, algorithm::Algorithm, descriptor::Entry, hash_of};
 
 /// Tags longer than this are replaced by their hash.
 const MAX_TAG_BYTES: usize = 160;

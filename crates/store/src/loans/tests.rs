@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tollgate_core::region::{FormerWeights, RegionShares, RegionWeight, RegionWeights, WeightTable};
+use tollgate_loans::shares::{FormerWeights, RegionShares, RegionWeight, RegionWeights, WeightTable};
 use tollgate_loans::{
     protocol::{self, Share},
     table::RegionName,

@@ -5,10 +5,8 @@ use std::{sync::LazyLock, time::Duration};
 
 use ::redis::{Cmd, Value, cmd};
 use tokio::time::{Instant, timeout_at};
-use tollgate_core::{
-    algorithm::{Loan, LoanTotals},
-    shedding::{SheddingPolicy, SheddingReading, UtilizationSums},
-};
+use tollgate_core::algorithm::{Loan, LoanTotals};
+use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
 use super::{
     RedisStore, ScriptClock, Topology,

@@ -27,8 +27,8 @@ use std::{convert::Infallible, fmt, future::ready, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _};
 use tokio::time::{Instant, timeout};
-use tollgate_core::shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 use tollgate_runtime::outage::SharedOutageLog;
+use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
 pub use self::{
     auxiliary_scripts::{Reply, add_utilization},

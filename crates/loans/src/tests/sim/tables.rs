@@ -2,11 +2,12 @@
 
 use std::{cell::Cell, num::NonZeroU32, time::Duration};
 
+use crate::shares::{Demarcation, RegionShares, RegionWeight, RegionWeights, TableState, WeightTable};
 use tollgate_core::{
     algorithm::{Algorithm, Parameters, Policy},
     clock::Timestamp,
+    hash_of,
     quota::{Quota, Window},
-    region::{Demarcation, RegionShares, RegionWeight, RegionWeights, TableState, WeightTable, hash_of},
 };
 
 use super::plan::Plan;

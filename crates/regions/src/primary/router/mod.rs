@@ -17,7 +17,7 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, timeout_at},
 };
-use tollgate_core::shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
+use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 use tollgate_store::{
     CounterStore, Decision, LateOutcome, LateReply, LoanStep, PendingDecision, StoreError, TimeLimits,
     key::CellKey,

@@ -2,7 +2,8 @@
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
-use tollgate_core::{duration::parse_micros, shedding::SheddingPolicy};
+use tollgate_core::duration::parse_micros;
+use tollgate_shedding::SheddingPolicy;
 
 use super::{descriptor::Compiler, tree_level::MAX_SHEDDING_RULES};
 use crate::{

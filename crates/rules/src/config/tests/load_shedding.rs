@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::shedding::SheddingPolicy;
+use tollgate_shedding::SheddingPolicy;
 
 use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::f64::consts::TAU;
 
+use crate::shares::TableState;
 use fastrand::Rng;
-use tollgate_core::region::TableState;
 
 use super::{BATCH_MICROS, Event, World};
 use crate::{

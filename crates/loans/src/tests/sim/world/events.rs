@@ -1,6 +1,6 @@
 //! Events of a run, in the order in which they are due.
 
-use tollgate_core::region::TableState;
+use crate::shares::TableState;
 
 use crate::{
     message::{LoanRequest, Reply},

@@ -6,8 +6,8 @@ mod report;
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
+use crate::shares::TableState;
 use fastrand::Rng;
-use tollgate_core::region::TableState;
 
 use self::events::{Due, Event};
 pub(crate) use self::report::Report;

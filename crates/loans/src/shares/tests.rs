@@ -5,7 +5,7 @@ use std::{num::NonZeroU64, time::Duration};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
+use tollgate_core::{
     algorithm::{Algorithm, Charging, CounterState, Parameters, Policy},
     clock::Timestamp,
     descriptor::Hits,

@@ -11,7 +11,7 @@
 //!
 //! While the weights change, a region uses the smaller of its two shares at once, and a larger one only when no region may
 //! still use more than its new share, and the hits made under the former shares have stopped counting: the demarcation
-//! protocol (D. Barbará, H. Garcia-Molina, 1994). The simulator of `crates/loans` runs these transitions.
+//! protocol (D. Barbará, H. Garcia-Molina, 1994). The simulator of this crate runs these transitions.
 
 mod demarcation;
 #[cfg(test)]
@@ -19,12 +19,7 @@ mod table_tests;
 
 use std::{fmt::Write as _, time::Duration};
 
-use crate::{
-    algorithm::Policy,
-    clock::Timestamp,
-    record_id::{Fnv, mixed},
-    saturating::Count,
-};
+use tollgate_core::{algorithm::Policy, clock::Timestamp, hash_of, mixed};
 
 pub use self::demarcation::{Demarcation, FormerWeights, RefusedTable, TableState, WeightTable};
 
@@ -143,16 +138,14 @@ impl RegionWeights {
 
     /// Own base of a limit for the counter with the hash that `counter` returns: the bases of all regions add up to `limit`.
     pub fn base(&self, limit: u32, counter: impl FnOnce() -> u64) -> u32 {
-        let whole = |weight: u32| {
-            let product = Count(limit.into()) * u64::from(weight);
-            product.0.checked_div(self.total).unwrap_or_default()
-        };
+        let limit = u64::from(limit);
+        // Both factors have 32 bits.
+        let whole = |weight: u32| (limit * u64::from(weight)).checked_div(self.total).unwrap_or_default();
         let Some((own, own_hash)) = self.regions.get(self.own).filter(|(own, _)| own.weight > 0) else {
             return 0;
         };
         let given: u64 = self.regions().map(|region| whole(region.weight)).sum();
-        let left = Count(limit.into()) - given;
-        let own_base = Count(whole(own.weight));
+        let left = limit - given;
         let has_more = self.gives_rest && left > 0 && {
             let counter = counter();
             let own_rank = (mixed(counter ^ own_hash), &own.name);
@@ -160,17 +153,8 @@ impl RegionWeights {
             let before = ranks.filter(|(region, hash)| (mixed(counter ^ hash), &region.name) < own_rank);
             left > before.count() as u64
         };
-        u32::try_from((own_base + u64::from(has_more)).0).unwrap_or(limit)
+        u32::try_from(whole(own.weight) + u64::from(has_more)).unwrap_or(u32::MAX)
     }
-}
-
-/// Hash of a region's name or of a counter. Its values are part of the regions' behaviour: instances of two versions must
-/// agree.
-pub fn hash_of(bytes: &[u8]) -> u64 {
-    let mut hash = Fnv::default();
-    hash.bytes(bytes);
-    // Without the finalizer, from the first version on.
-    hash.0
 }
 
 /// Maximum number of tables in a record; fewer are written.

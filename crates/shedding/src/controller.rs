@@ -6,7 +6,7 @@ use super::{
     GateCounts, PassRates, SharedSums, SheddingGate, SheddingPolicy, SheddingReading, SheddingState,
     UtilizationSums,
 };
-use crate::clock::Timestamp;
+use tollgate_core::clock::Timestamp;
 
 /// Time by which reports lag behind the requests that they are about: a service measures over about a second, and reports
 /// when it has responded.

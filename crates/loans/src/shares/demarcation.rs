@@ -13,7 +13,7 @@
 use std::{collections::BTreeMap, mem};
 
 use super::{InvalidTables, RegionShares, RegionWeights};
-use crate::clock::Timestamp;
+use tollgate_core::clock::Timestamp;
 
 /// Maximum number of unfinished changes of weights.
 const MAX_UNFINISHED: usize = 16;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
+use tollgate_core::{
     algorithm::{Algorithm, Parameters, Policy},
     clock::Timestamp,
     quota::{Quota, Unit, Window},

@@ -200,7 +200,7 @@ impl PassRates {
     }
 }
 
-crate::named! {
+tollgate_core::named! {
     /// Priority of a request; the lowest is shed first.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Priority {

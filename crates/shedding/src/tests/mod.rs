@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::clock::Timestamp;
+use tollgate_core::clock::Timestamp;
 
 const POLICY: SheddingPolicy = SheddingPolicy {
     target: 0.8,

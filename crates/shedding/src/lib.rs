@@ -15,7 +15,7 @@ mod gate;
 
 use std::time::Duration;
 
-use crate::clock::Timestamp;
+use tollgate_core::clock::Timestamp;
 
 pub use self::{
     controller::{SheddingController, SheddingInstance},
