@@ -1,18 +1,22 @@
 //! A map of bounded size that keeps the entries in use.
 //!
 //! It has two generations. Every access moves an entry to the newer one; when that is full it becomes the older one,
-//! and the previous older one is evicted, with the entries that were not accessed while as many others were.
+//! and the previous older one is evicted, with the entries that were not accessed while as many others were. Entries are
+//! evicted as others take their places, a few at a time: tens of thousands at once would hold up a worker.
 
 use std::{hash::BuildHasher as _, mem};
 
 use foldhash::quality::RandomState;
-use hashbrown::HashTable;
+use hashbrown::{HashTable, hash_table};
 use tollgate_core::RecordId;
 
 use crate::key::CellKey;
 
 /// Capacity of one generation: that of a table with 32,768 places, of which one more entry would double the memory.
 pub(super) const MAX_GENERATION_ENTRIES: usize = 28_672;
+
+/// Entries that are evicted when one is inserted: a whole generation before the next one is full.
+const EVICTED_AT_A_TIME: usize = 2;
 
 /// Name of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,15 +32,23 @@ type Generation<T> = HashTable<(CounterName, T)>;
 pub(super) struct TwoGenerationMap<T> {
     newer: Generation<T>,
     older: Generation<T>,
-    /// Entries of the latest evicted generation.
-    evicted: Generation<T>,
+    /// The rest of the latest evicted generation.
+    evicting: hash_table::IntoIter<(CounterName, T)>,
+    /// Entries of it that were evicted since the last call of [`Self::take_evicted`].
+    evicted: Vec<(CounterName, T)>,
     hasher: RandomState,
 }
 
 impl<T> Default for TwoGenerationMap<T> {
     fn default() -> Self {
-        let [newer, older, evicted] = [(); 3].map(|()| Generation::new());
-        Self { newer, older, evicted, hasher: RandomState::default() }
+        let [newer, older] = [(); 2].map(|()| Generation::new());
+        Self {
+            newer,
+            older,
+            evicting: Generation::new().into_iter(),
+            evicted: Vec::new(),
+            hasher: RandomState::default(),
+        }
     }
 }
 
@@ -68,12 +80,13 @@ impl<T> TwoGenerationMap<T> {
     /// Bytes of the tables, without those that the entries refer to.
     #[cfg(test)]
     pub(super) fn allocated_bytes(&self) -> usize {
-        [&self.newer, &self.older, &self.evicted].iter().map(|table| table.allocation_size()).sum()
+        let evicted = self.evicted.capacity() * size_of::<(CounterName, T)>();
+        [&self.newer, &self.older].iter().map(|table| table.allocation_size()).sum::<usize>() + evicted
     }
 
     /// Takes the entries evicted since the last call.
-    pub(super) fn take_evicted(&mut self) -> impl Iterator<Item = (CounterName, T)> + use<T> {
-        mem::take(&mut self.evicted).into_iter()
+    pub(super) fn take_evicted(&mut self) -> impl Iterator<Item = (CounterName, T)> {
+        self.evicted.drain(..)
     }
 
     /// The value of a counter, which is set to that of `new`, if there is one, if absent.
@@ -94,7 +107,14 @@ impl<T> TwoGenerationMap<T> {
             Err(_) => (CounterName { cell: cell.clone(), record }, new()?),
         };
         if newer.len() >= MAX_GENERATION_ENTRIES {
-            self.evicted = mem::replace(&mut self.older, mem::take(newer));
+            // Of full size at once: a table that grows moves its entries.
+            let newest = Generation::with_capacity(MAX_GENERATION_ENTRIES);
+            self.evicting = mem::replace(&mut self.older, mem::replace(newer, newest)).into_iter();
+        }
+        self.evicted.extend(self.evicting.by_ref().take(EVICTED_AT_A_TIME));
+        if self.evicting.len() == 0 {
+            // Frees the table.
+            self.evicting = Generation::new().into_iter();
         }
         let hasher = &self.hasher;
         let rehash =
@@ -117,10 +137,15 @@ mod tests {
         for number in 0..MAX_GENERATION_ENTRIES * 5 {
             *map.get_or_insert(&cell(number), record, || 0).expect("a place") = number;
             assert_eq!(map.get(&cell(0), record), Some(&mut 0));
-            evicted += map.take_evicted().count();
+            let evicted_now = map.take_evicted().count();
+            assert!(evicted_now <= EVICTED_AT_A_TIME, "no worker is held up");
+            evicted += evicted_now;
             assert!(map.newer.len() + map.older.len() <= 2 * MAX_GENERATION_ENTRIES);
         }
-        assert_eq!(evicted + map.newer.len() + map.older.len(), MAX_GENERATION_ENTRIES * 5);
+        assert_eq!(
+            evicted + map.evicting.len() + map.newer.len() + map.older.len(),
+            MAX_GENERATION_ENTRIES * 5
+        );
         assert!(map.get(&cell(1), record).is_none());
         assert!(map.get(&cell(MAX_GENERATION_ENTRIES * 5 - 1), record).is_some());
     }
