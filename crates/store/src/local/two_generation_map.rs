@@ -138,7 +138,8 @@ mod tests {
             *map.get_or_insert(&cell(number), record, || 0).expect("a place") = number;
             assert_eq!(map.get(&cell(0), record), Some(&mut 0));
             let evicted_now = map.take_evicted().count();
-            assert!(evicted_now <= EVICTED_AT_A_TIME, "no worker is held up");
+            // Of two accesses.
+            assert!(evicted_now <= 2 * EVICTED_AT_A_TIME, "{evicted_now}");
             evicted += evicted_now;
             assert!(map.newer.len() + map.older.len() <= 2 * MAX_GENERATION_ENTRIES);
         }
