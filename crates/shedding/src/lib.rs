@@ -10,6 +10,8 @@
 //!
 //! Not to be confused with admission control, which protects tollgate itself.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
 mod controller;
 mod gate;
 

@@ -77,11 +77,11 @@ impl<T> TwoGenerationMap<T> {
         self.hasher.hash_one((cell.as_bytes(), record.as_bytes()))
     }
 
-    /// Bytes of the tables, without those that the entries refer to.
+    /// Bytes of the tables, without what the entries refer to.
     #[cfg(test)]
     pub(super) fn allocated_bytes(&self) -> usize {
-        let evicted = self.evicted.capacity() * size_of::<(CounterName, T)>();
-        [&self.newer, &self.older].iter().map(|table| table.allocation_size()).sum::<usize>() + evicted
+        let evicting = if self.evicting.len() > 0 { self.older.allocation_size() } else { 0 };
+        self.newer.allocation_size() + self.older.allocation_size() + evicting
     }
 
     /// Takes the entries evicted since the last call.
