@@ -5,8 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{ban::BanMode, clock::now_ms};
+use tollgate_rules::{List, Listing, ListingError};
 
-use crate::{Action, AuditEntry, ListPair, ListedBan, Pair, lists, pairs::pairs_text, stored::SYSTEM_AUTHOR};
+use crate::{Action, AuditEntry, ListPair, ListedBan, Pair, model::SYSTEM_AUTHOR, pairs::pairs_text};
 
 tollgate_core::named! {
     /// Effect of an automatic entry.
@@ -69,7 +70,7 @@ impl AutomaticEntry {
             expires_at_ms: ban.ends_at_ms,
             level: ban.level,
         };
-        lists::automatic_listing(&entry).is_ok_and(|listing| listing.domain().is_some()).then_some(entry)
+        entry.listing().is_ok_and(|listing| listing.domain().is_some()).then_some(entry)
     }
 
     /// The ban of the entry's counter.
@@ -88,6 +89,12 @@ impl AutomaticEntry {
             ends_at_ms: self.expires_at_ms,
             instance: String::new(),
         }
+    }
+
+    /// The entry for enforcement.
+    pub(crate) fn listing(&self) -> Result<Listing, ListingError> {
+        let pairs = self.descriptor.iter().map(|pair| (&*pair.key, &*pair.value, pair.value_match));
+        Listing::new(&self.id, List::Deny, &self.domain, pairs, Some(self.expires_at_ms))
     }
 
     /// Keys and values as text.

@@ -3,8 +3,6 @@
 use tollgate_rules::Listing;
 use tollgate_runtime::redact::beginning;
 
-use crate::{ControlError, ControlResult, Files};
-
 /// Maximum number of retained versions; older ones are dropped.
 pub const MAX_VERSIONS: u64 = 1_000;
 /// Maximum size of one version's files, including their names.
@@ -43,27 +41,4 @@ pub const MAX_BAN_KEY_BYTES: usize = 1_024;
 pub fn truncated(mut text: String) -> String {
     text.truncate(beginning(&text, MAX_TEXT_BYTES).len());
     text
-}
-
-/// Size of a version's files in bytes.
-pub(super) fn size(files: &Files) -> usize {
-    files.iter().map(|(name, text)| name.len() + text.len()).sum()
-}
-
-/// Checks the size of a version's files.
-///
-/// # Errors
-/// When they are too large.
-pub fn check_files(files: &Files) -> ControlResult<()> {
-    check_size("a version", size(files), MAX_VERSION_BYTES)
-}
-
-/// Checks the size of a text, or of several.
-pub(crate) fn check_size(what: &'static str, bytes: usize, most: usize) -> ControlResult<()> {
-    if bytes > most { Err(ControlError::TooLarge { what, most }) } else { Ok(()) }
-}
-
-/// Checks a number of elements.
-pub(crate) fn check_count(what: &'static str, count: usize, most: usize) -> ControlResult<()> {
-    if count > most { Err(ControlError::TooMany { what, most }) } else { Ok(()) }
 }

@@ -14,10 +14,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
-use crate::{
-    Action, AuditEntry, ControlError, ControlResult, Version,
-    bounds::{MAX_ENTRIES, MAX_SWITCHES, check_count, check_size},
-};
+use crate::bounds::{MAX_ENTRIES, MAX_SWITCHES};
+use crate::model::{Action, AuditEntry, ControlError, ControlResult, Version, check_count, check_size};
 
 /// Maximum size of a token.
 pub(crate) const MAX_TOKEN_BYTES: usize = 64;

@@ -20,8 +20,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
+use tollgate_metrics::{Counter, CounterFamily};
 
-use crate::{bounds::truncated, metrics};
+use crate::bounds::truncated;
 
 /// Maximum number of retained events; older ones are dropped.
 pub const MAX_EVENTS: usize = 1_000;
@@ -47,6 +48,24 @@ tollgate_core::named! {
         ThresholdReached = "threshold_reached",
     }
 }
+
+pub(crate) static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
+    "tollgate_operator_events_total",
+    &["kind"],
+    "Events for operators that this instance logged.",
+    &EVENT_KINDS,
+);
+
+/// Labels of the kinds of events.
+const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
+    let [a, b, c] = EventKind::ALL;
+    [[a.name()], [b.name()], [c.name()]]
+};
+
+pub(crate) static EVENTS_DROPPED: Counter = Counter::new(
+    "tollgate_operator_events_dropped_total",
+    "Events for operators that this instance could not log.",
+);
 
 /// An event before it is logged. Texts are truncated to [`bounds::MAX_TEXT_BYTES`](crate::bounds::MAX_TEXT_BYTES).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,7 +261,7 @@ impl EventQueue {
         let mut events = self.events.lock();
         if events.len() >= MAX_QUEUED {
             events.pop_front();
-            metrics::EVENTS_DROPPED.add(1);
+            EVENTS_DROPPED.add(1);
         }
         events.push_back(event);
         drop(events);

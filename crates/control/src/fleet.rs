@@ -4,39 +4,18 @@
 //! - *Totals* are sums over all instances, by intervals of the server's clock.
 //! - A *lease* lets one instance do what must be done once.
 
-use std::{collections::BTreeMap, ops::Range, time::Duration};
+use std::{ops::Range, time::Duration};
 
-use crate::{
-    Control, ControlResult,
-    bounds::{check_count, check_size},
-    handle::Backend,
-    redis::{Redis, figures},
-};
+use crate::handle::{Backend, Control};
+use crate::model::{ControlResult, check_count, check_size};
+use crate::redis::Redis;
+use crate::redis::figures::{self, InstanceReport, ReportTopic, Totals};
 
 /// Maximum size of a report.
 pub const MAX_REPORT_BYTES: usize = 64 << 10;
 
 /// Maximum number of totals of an interval that are written at once.
 const MAX_TOTALS: usize = 64;
-
-/// Sums by name.
-pub type Totals = BTreeMap<String, u64>;
-
-/// Content of the reports of instances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReportTopic {
-    Traffic,
-    Rollouts,
-}
-
-/// Report of one instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InstanceReport {
-    /// Id of the instance.
-    pub instance: String,
-    /// The report and its age in milliseconds; `None` for an instance without one, such as one of an older release.
-    pub report: Option<(u64, String)>,
-}
 
 impl Control {
     /// Whether other instances may share the store.

@@ -19,10 +19,10 @@ use crate::{
     events::EventQueue,
     lists::Change,
     memory::Memory,
-    model::instance_id,
+    model::{SYSTEM_AUTHOR, instance_id},
     redis::{Redis, versions},
     rule_overrides::OverrideReplica,
-    stored::{ActiveState, SYSTEM_AUTHOR, StoreHead, StoredRuntime, StoredVersion},
+    stored::{ActiveState, StoreHead, StoredRuntime, StoredVersion},
 };
 
 /// Handle on the control store; clones share it.

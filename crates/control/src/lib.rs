@@ -41,6 +41,8 @@ mod rule_overrides;
 mod status;
 mod stored;
 
+pub use tollgate_rules::{List, SwitchMode, ValueMatch};
+
 #[doc(hidden)]
 pub use self::redis::{CONTROL_SCRIPT, OVERRIDES_SCRIPT};
 pub use self::{
@@ -52,19 +54,19 @@ pub use self::{
         OverridesPage, RulesCopy, RulesIdentity, StoredField, VersionCopy,
     },
     events::{EventKind, LoggedEvent, Occasion, OperatorEvent},
-    fleet::{InstanceReport, MAX_REPORT_BYTES, ReportTopic, Totals},
+    fleet::MAX_REPORT_BYTES,
     handle::Control,
-    lists::{SwitchError, check_entry, check_switch, compile as compile_lists},
+    lists::{ListEntry, Runtime, Switch, SwitchError, check_entry, check_switch, compile as compile_lists},
     model::{
-        Action, AuditEntry, BanRemoval, ControlError, ControlResult, Draft, Files, Instance, List, ListEntry,
-        ListPair, Pair, RegionRecord, Runtime, Switch, SwitchMode, ValueMatch, Version,
+        Action, AuditEntry, BanRemoval, ControlError, ControlResult, Draft, Files, Instance, RegionRecord,
+        Version, check_files, is_like_system_author,
     },
     operations::log_events,
-    pairs::{pairs_text, parse_pairs},
+    pairs::{ListPair, Pair, pairs_text, parse_pairs},
     ramp::{EnforcedKeys, Ramp, RampError, RampEvidence, RampPlan, RampState},
     reading::ReadingFlags,
     reconcile::{ActiveDomains, Reconciler, Rules},
+    redis::figures::{InstanceReport, ReportTopic, Totals},
     rule_overrides::{JournalError, OverrideEntry, OverrideError, OverridePage},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
-    stored::is_like_system_author,
 };

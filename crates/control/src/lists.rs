@@ -1,18 +1,67 @@
 //! Lists and switches: their validation, changes, and compilation for enforcement.
 
-use tollgate_core::clock::now_ms;
-use tollgate_rules::{ALL_NAMES, Listing, ListingError, Lists};
+use serde::{Deserialize, Serialize};
+use tollgate_core::EnforcedShare;
+use tollgate_rules::{ALL_NAMES, List, Listing, ListingError, Lists, SwitchMode};
 
-use crate::{
-    Action, AuditEntry, AutomaticEntry, AutomaticMode, ControlResult, List, ListEntry, RampError, Runtime,
-    Switch, SwitchMode,
-    bounds::{
-        MAX_ENTRIES, MAX_NAME_BYTES, MAX_PAIRS, MAX_SWITCHES, MAX_VALUE_BYTES, check_count, check_size,
-        truncated,
-    },
-    pairs::pairs_text,
-    stored::SYSTEM_AUTHOR,
-};
+use crate::bounds::{MAX_ENTRIES, MAX_NAME_BYTES, MAX_PAIRS, MAX_SWITCHES, MAX_VALUE_BYTES, truncated};
+use crate::model::{check_count, check_size};
+use crate::{AutomaticEntry, AutomaticMode, ControlResult, ListPair, Ramp, RampError, pairs::pairs_text};
+
+/// An entry of a list, as an operator wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListEntry {
+    /// Unique id, made when the entry is added.
+    pub id: String,
+    pub list: List,
+    /// The domain; `*` for every domain.
+    pub domain: String,
+    /// Keys, and values or patterns of values. A request matches if one of its descriptors has them all.
+    pub descriptor: Vec<ListPair>,
+    pub reason: String,
+    pub author: String,
+    /// Time in milliseconds since 1970.
+    pub created_at_ms: u64,
+    /// Expiry in milliseconds since 1970.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// A switch of one rule, as an operator set it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switch {
+    /// The rule's domain.
+    pub domain: String,
+    /// The rule's path, as in metrics and `/rlconfig`.
+    pub rule: String,
+    /// [`SwitchMode::Shadow`] if a share of the keys is enforced, so that releases without shares enforce the rule for no
+    /// key.
+    pub mode: SwitchMode,
+    /// The keys for which the rule is enforced nevertheless.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforce_percent: Option<EnforcedShare>,
+    /// Gradual increase of that share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ramp: Option<Ramp>,
+    pub reason: String,
+    pub author: String,
+    /// Time in milliseconds since 1970.
+    pub created_at_ms: u64,
+    /// Expiry in milliseconds since 1970.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// All lists and switches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runtime {
+    /// Number of changes so far.
+    pub generation: u64,
+    /// The entries of both lists.
+    pub entries: Vec<ListEntry>,
+    /// Automatic entries of the deny list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub automatic: Vec<AutomaticEntry>,
+    pub switches: Vec<Switch>,
+}
 
 /// Error of an invalid switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,7 +125,7 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
     }
     let enforced = runtime.automatic.iter().filter(|entry| entry.mode == AutomaticMode::Enforce);
     for entry in enforced.filter(|entry| is_active(Some(entry.expires_at_ms))) {
-        match automatic_listing(entry) {
+        match entry.listing() {
             Ok(listing) => listings.push(listing),
             Err(error) => problems.push(format!("automatic entry {}: {error}", entry.id)),
         }
@@ -95,12 +144,6 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
         }
     }
     (Lists::new(runtime.generation, listings, switches).with_shares(shares), problems)
-}
-
-/// Returns the compiled form of an automatic entry.
-pub(super) fn automatic_listing(entry: &AutomaticEntry) -> Result<Listing, ListingError> {
-    let pairs = entry.descriptor.iter().map(|pair| (&*pair.key, &*pair.value, pair.value_match));
-    Listing::new(&entry.id, List::Deny, &entry.domain, pairs, Some(entry.expires_at_ms))
 }
 
 /// A change of lists or switches.
@@ -169,19 +212,6 @@ impl Switch {
     }
 }
 
-impl AuditEntry {
-    /// An entry without an id yet.
-    pub(super) fn new(author: &str, action: Action, subject: String, comment: String) -> Self {
-        let [author, subject, comment] = [author.to_owned(), subject, comment].map(truncated);
-        Self { id: String::new(), at_ms: now_ms(), author, action, subject, comment, ban: None }
-    }
-
-    /// An entry for state that the store had lost and an instance restored.
-    pub(super) fn restored(action: Action, subject: String) -> Self {
-        Self::new(SYSTEM_AUTHOR, action, subject, "restored: the store had lost it".to_owned())
-    }
-}
-
 impl Runtime {
     /// Applies a change; whether there was something to change. Removes expired entries and switches too.
     pub(super) fn apply(&mut self, change: Change, now_ms: u64) -> ControlResult<bool> {
@@ -238,9 +268,6 @@ impl Runtime {
 #[cfg(test)]
 pub(crate) mod tests {
     use tollgate_core::descriptor::Entry;
-    use tollgate_rules::List;
-
-    use crate::ListPair;
 
     use super::*;
 
@@ -311,5 +338,13 @@ pub(crate) mod tests {
                 "switch of d.: the rule is missing; expected its path, or `*` for an emergency",
             ]
         );
+    }
+
+    #[test]
+    fn list_entries_of_an_earlier_release_keep_their_meaning() {
+        let text = r#"{"id": "1", "list": "deny", "domain": "d", "descriptor": [{"key": "k", "value": "ab*"}],
+        "reason": "", "author": "ada", "created_at_ms": 1, "expires_at_ms": null}"#;
+        let entry: ListEntry = serde_json::from_str(text).expect("an entry");
+        assert_eq!(entry.descriptor, [ListPair::pattern("k", "ab*")]);
     }
 }

@@ -13,9 +13,10 @@ use tollgate_core::clock::now_ms;
 use crate::{
     Added, AuditEntry, AutomaticEntry, ControlError, ControlResult, Instance, Runtime, Version,
     bans::MemoryBans,
-    bounds::{MAX_AUDIT_ENTRIES, MAX_AUTOMATIC_ENTRIES, MAX_STORED_BYTES, MAX_VERSIONS, size},
+    bounds::{MAX_AUDIT_ENTRIES, MAX_AUTOMATIC_ENTRIES, MAX_STORED_BYTES, MAX_VERSIONS},
     events::EventLog,
     lists::Change,
+    model::files_bytes,
     rule_overrides::BookHead,
     stored::{FilesPresence, StoreHead, StoredRuntime, StoredVersion},
 };
@@ -121,12 +122,12 @@ impl MemoryState {
         }
         let version = stored.version.clone();
         self.versions.insert(version.number, Arc::new(stored));
-        let mut bytes: usize = self.versions.values().map(|stored| size(&stored.files)).sum();
+        let mut bytes: usize = self.versions.values().map(|stored| files_bytes(&stored.files)).sum();
         while self.versions.len() > 1
             && (self.versions.len() as u64 > MAX_VERSIONS || bytes > MAX_STORED_BYTES)
         {
             let oldest = self.versions.pop_first();
-            bytes -= oldest.map_or(0, |(_, stored)| size(&stored.files));
+            bytes -= oldest.map_or(0, |(_, stored)| files_bytes(&stored.files));
         }
         self.append_audit(audit);
         Ok(version)

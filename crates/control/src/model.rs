@@ -1,13 +1,12 @@
-//! Versions of the rules, lists and switches, the audit log, heartbeat records, and errors of the store that has them.
+//! Versions of the rules, the audit log, heartbeat records, and errors of the store that has them.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
-use crate::{AutomaticEntry, bounds::truncated, ramp::Ramp};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinError;
-use tollgate_core::EnforcedShare;
+use tollgate_core::clock::now_ms;
 
-pub use tollgate_rules::{List, SwitchMode, ValueMatch};
+use crate::bounds::{MAX_VERSION_BYTES, truncated};
 
 /// Rule files by name, relative to the directory of rules: `edge.yaml`, `teams/search.yaml`.
 pub type Files = BTreeMap<String, String>;
@@ -41,108 +40,6 @@ pub struct Draft {
     pub comment: String,
 }
 
-/// A key and a value of a descriptor.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Pair {
-    pub key: String,
-    pub value: String,
-}
-
-/// A key and a value of a list entry's descriptor.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ListPair {
-    pub key: String,
-    pub value: String,
-    /// Meaning of the value. A pattern is not stored as such, so that releases without exact values read it too; they
-    /// omit and report entries with exact ones.
-    #[serde(default, rename = "match", skip_serializing_if = "is_pattern")]
-    pub value_match: ValueMatch,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // The form that serde calls.
-const fn is_pattern(value_match: &ValueMatch) -> bool {
-    matches!(value_match, ValueMatch::Pattern)
-}
-
-impl ListPair {
-    /// The value as a pattern.
-    pub fn pattern(key: impl Into<String>, value: impl Into<String>) -> Self {
-        Self { key: key.into(), value: value.into(), value_match: ValueMatch::Pattern }
-    }
-
-    /// The value as a text.
-    pub fn exact(key: impl Into<String>, value: impl Into<String>) -> Self {
-        Self { key: key.into(), value: value.into(), value_match: ValueMatch::Exact }
-    }
-}
-
-impl fmt::Display for ListPair {
-    /// `key=pattern`, or `key="text"` with `"`, `\` and control characters escaped as in JSON.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.value_match {
-            ValueMatch::Pattern => write!(f, "{}={}", self.key, self.value),
-            ValueMatch::Exact => write!(f, "{}={}", self.key, serde_json::Value::from(&*self.value)),
-        }
-    }
-}
-
-/// An entry of a list, as an operator wrote it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListEntry {
-    /// Unique id, made when the entry is added.
-    pub id: String,
-    pub list: List,
-    /// The domain; `*` for every domain.
-    pub domain: String,
-    /// Keys, and values or patterns of values. A request matches if one of its descriptors has them all.
-    pub descriptor: Vec<ListPair>,
-    pub reason: String,
-    pub author: String,
-    /// Time in milliseconds since 1970.
-    pub created_at_ms: u64,
-    /// Expiry in milliseconds since 1970.
-    pub expires_at_ms: Option<u64>,
-}
-
-/// A switch of one rule, as an operator set it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Switch {
-    /// The rule's domain.
-    pub domain: String,
-    /// The rule's path, as in metrics and `/rlconfig`.
-    pub rule: String,
-    /// [`SwitchMode::Shadow`] if a share of the keys is enforced, so that releases without shares enforce the rule for no
-    /// key.
-    pub mode: SwitchMode,
-    /// The keys for which the rule is enforced nevertheless.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub enforce_percent: Option<EnforcedShare>,
-    /// Gradual increase of that share.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ramp: Option<Ramp>,
-    pub reason: String,
-    pub author: String,
-    /// Time in milliseconds since 1970.
-    pub created_at_ms: u64,
-    /// Expiry in milliseconds since 1970.
-    pub expires_at_ms: Option<u64>,
-}
-
-/// All lists and switches.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Runtime {
-    /// Number of changes so far.
-    pub generation: u64,
-    /// The entries of both lists.
-    pub entries: Vec<ListEntry>,
-    /// Automatic entries of the deny list.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub automatic: Vec<AutomaticEntry>,
-    pub switches: Vec<Switch>,
-}
-
 /// Kind of an operator's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -169,6 +66,24 @@ pub enum Action {
     RefundCounter,
 }
 
+/// Author of changes that no operator made.
+pub(super) const SYSTEM_AUTHOR: &str = "tollgate";
+
+/// Whether a caller's name is that of the system or looks like it: in another case, with signs, or with letters of another
+/// alphabet.
+pub fn is_like_system_author(name: &str) -> bool {
+    let letters: Vec<char> =
+        name.chars().filter(|letter| letter.is_alphanumeric() || *letter == '|').collect();
+    let is_like = |(letter, own): (&char, char)| match letter {
+        '0' => own == 'o',
+        '1' | 'I' | '|' => own == 'l',
+        letter => !letter.is_ascii() || letter.eq_ignore_ascii_case(&own),
+    };
+    letters.len() == SYSTEM_AUTHOR.len()
+        && letters.iter().zip(SYSTEM_AUTHOR.chars()).all(is_like)
+        && letters.iter().any(char::is_ascii)
+}
+
 /// Record of an operator's change. Contains no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
@@ -186,6 +101,19 @@ pub struct AuditEntry {
     /// releases without bans reject a log with another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ban: Option<BanRemoval>,
+}
+
+impl AuditEntry {
+    /// An entry without an id yet.
+    pub(super) fn new(author: &str, action: Action, subject: String, comment: String) -> Self {
+        let [author, subject, comment] = [author.to_owned(), subject, comment].map(truncated);
+        Self { id: String::new(), at_ms: now_ms(), author, action, subject, comment, ban: None }
+    }
+
+    /// An entry for state that the store had lost and an instance restored.
+    pub(super) fn restored(action: Action, subject: String) -> Self {
+        Self::new(SYSTEM_AUTHOR, action, subject, "restored: the store had lost it".to_owned())
+    }
 }
 
 /// Removal of a ban by an operator.
@@ -260,6 +188,29 @@ pub enum ControlError {
 /// Result of a read or a change.
 pub type ControlResult<T> = Result<T, ControlError>;
 
+/// Size of a version's files in bytes.
+pub(crate) fn files_bytes(files: &Files) -> usize {
+    files.iter().map(|(name, text)| name.len() + text.len()).sum()
+}
+
+/// Checks the size of a version's files.
+///
+/// # Errors
+/// When they are too large.
+pub fn check_files(files: &Files) -> ControlResult<()> {
+    check_size("a version", files_bytes(files), MAX_VERSION_BYTES)
+}
+
+/// Checks the size of a text, or of several.
+pub(crate) fn check_size(what: &'static str, bytes: usize, most: usize) -> ControlResult<()> {
+    if bytes > most { Err(ControlError::TooLarge { what, most }) } else { Ok(()) }
+}
+
+/// Checks a number of elements.
+pub(crate) fn check_count(what: &'static str, count: usize, most: usize) -> ControlResult<()> {
+    if count > most { Err(ControlError::TooMany { what, most }) } else { Ok(()) }
+}
+
 /// A task on another thread has panicked, which is logged.
 impl From<JoinError> for ControlError {
     fn from(error: JoinError) -> Self {
@@ -320,14 +271,24 @@ fn host_name() -> String {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]
-    fn list_entries_of_an_earlier_release_keep_their_meaning() {
-        let text = r#"{"id": "1", "list": "deny", "domain": "d", "descriptor": [{"key": "k", "value": "ab*"}],
-        "reason": "", "author": "ada", "created_at_ms": 1, "expires_at_ms": null}"#;
-        let entry: ListEntry = serde_json::from_str(text).expect("an entry");
-        assert_eq!(entry.descriptor, [ListPair::pattern("k", "ab*")]);
+    fn a_name_that_looks_like_the_systems_is_one() {
+        for name in [
+            "tollgate",
+            "TollGate",
+            " toll gate ",
+            "toll-gate.",
+            "t\u{43e}llg\u{430}t\u{435}",
+            "T011GATE",
+            "toIlgate",
+            "to||gate",
+        ] {
+            assert!(is_like_system_author(name), "{name}");
+        }
+        for name in ["", "ann", "tollgate-ops", "collgate", "Владимир", "tollgates"] {
+            assert!(!is_like_system_author(name), "{name}");
+        }
     }
 }

@@ -2,9 +2,56 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use tollgate_flags::PairText;
+use tollgate_rules::ValueMatch;
 
-use super::{ListPair, Pair};
+/// A key and a value of a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pair {
+    pub key: String,
+    pub value: String,
+}
+
+/// A key and a value of a list entry's descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListPair {
+    pub key: String,
+    pub value: String,
+    /// Meaning of the value. A pattern is not stored as such, so that releases without exact values read it too; they
+    /// omit and report entries with exact ones.
+    #[serde(default, rename = "match", skip_serializing_if = "is_pattern")]
+    pub value_match: ValueMatch,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The form that serde calls.
+const fn is_pattern(value_match: &ValueMatch) -> bool {
+    matches!(value_match, ValueMatch::Pattern)
+}
+
+impl ListPair {
+    /// The value as a pattern.
+    pub fn pattern(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { key: key.into(), value: value.into(), value_match: ValueMatch::Pattern }
+    }
+
+    /// The value as a text.
+    pub fn exact(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { key: key.into(), value: value.into(), value_match: ValueMatch::Exact }
+    }
+}
+
+impl fmt::Display for ListPair {
+    /// `key=pattern`, or `key="text"` with `"`, `\` and control characters escaped as in JSON.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value_match {
+            ValueMatch::Pattern => write!(f, "{}={}", self.key, self.value),
+            ValueMatch::Exact => write!(f, "{}={}", self.key, serde_json::Value::from(&*self.value)),
+        }
+    }
+}
 
 /// Parses the pairs of a descriptor, in the syntax of [`tollgate_flags::pairs`]: a value in quotes is exact, another one is a
 /// pattern.

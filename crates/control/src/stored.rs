@@ -5,29 +5,8 @@ use std::sync::Arc;
 use tollgate_core::clock::now_ms;
 use tollgate_rules::config::Fingerprint;
 
-use crate::{
-    ControlError, Draft, Files, Runtime, Version,
-    bounds::{check_files, truncated},
-    rule_overrides::BookHead,
-};
-
-/// Author of changes that no operator made.
-pub(super) const SYSTEM_AUTHOR: &str = "tollgate";
-
-/// Whether a caller's name is that of the system or looks like it: in another case, with signs, or with letters of another
-/// alphabet.
-pub fn is_like_system_author(name: &str) -> bool {
-    let letters: Vec<char> =
-        name.chars().filter(|letter| letter.is_alphanumeric() || *letter == '|').collect();
-    let is_like = |(letter, own): (&char, char)| match letter {
-        '0' => own == 'o',
-        '1' | 'I' | '|' => own == 'l',
-        letter => !letter.is_ascii() || letter.eq_ignore_ascii_case(&own),
-    };
-    letters.len() == SYSTEM_AUTHOR.len()
-        && letters.iter().zip(SYSTEM_AUTHOR.chars()).all(is_like)
-        && letters.iter().any(char::is_ascii)
-}
+use crate::{ControlError, Draft, Files, Runtime, Version};
+use crate::{bounds::truncated, model::check_files, rule_overrides::BookHead};
 
 /// A version with its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,28 +130,4 @@ impl StoredVersion {
 /// Returns a unique token.
 pub(super) fn token() -> String {
     format!("{:032x}", fastrand::u128(..))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_that_looks_like_the_systems_is_one() {
-        for name in [
-            "tollgate",
-            "TollGate",
-            " toll gate ",
-            "toll-gate.",
-            "t\u{43e}llg\u{430}t\u{435}",
-            "T011GATE",
-            "toIlgate",
-            "to||gate",
-        ] {
-            assert!(is_like_system_author(name), "{name}");
-        }
-        for name in ["", "ann", "tollgate-ops", "collgate", "Владимир", "tollgates"] {
-            assert!(!is_like_system_author(name), "{name}");
-        }
-    }
 }

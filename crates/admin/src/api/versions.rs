@@ -8,7 +8,7 @@ use serde::{
     de::{Error as _, MapAccess, Visitor},
 };
 use serde_json::json;
-use tollgate_control::{ControlError, Draft, Files, RulesSource, Version, bounds::check_files};
+use tollgate_control::{ControlError, Draft, Files, RulesSource, Version, check_files};
 use tollgate_rules::{
     Rules,
     config::{self, LoadError, Loaded, Options},
@@ -74,7 +74,7 @@ pub(super) async fn show(api: Api, caller: Caller, selector: PathParam<VersionSe
     let permit = api.limits.large_response().await?;
     let lane = Lane::Read(&caller);
     let files = read(&api, lane, selector).await?;
-    response::large(&api, lane, permit, || files).await
+    limits::large(&api, lane, permit, || files).await
 }
 
 /// Makes a version of files, and makes it current.

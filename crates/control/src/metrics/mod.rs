@@ -8,10 +8,10 @@ use std::{
 use parking_lot::Mutex;
 use tollgate_core::ban::BanMode;
 use tollgate_metrics::{Computed, Counter, CounterFamily, Gauge, GaugeFamily, Metric};
-use tollgate_rules::{OverriddenCounts, OverrideTarget};
+use tollgate_rules::{List, OverriddenCounts, OverrideTarget, SwitchMode};
 use tollgate_store::StoreError;
 
-use super::{AutomaticMode, BanCounts, CopyState, EventKind, List, Runtime, SwitchMode, copies::CopyResult};
+use crate::{AutomaticMode, BanCounts, CopyState, Runtime, copies::CopyResult, events};
 
 /// Metrics of rules, lists and switches.
 pub static METRICS: &[&dyn Metric] = &[
@@ -37,8 +37,8 @@ pub static METRICS: &[&dyn Metric] = &[
     &UNMATCHED_OVERRIDES,
     &ACTIVE_BANS,
     &UNLISTED_BANS,
-    &EVENTS,
-    &EVENTS_DROPPED,
+    &events::EVENTS,
+    &events::EVENTS_DROPPED,
 ];
 
 static DOMAINS: Gauge = Gauge::new("tollgate_domains", "Active domains.");
@@ -181,24 +181,6 @@ static ACTIVE_BANS: GaugeFamily<1> = GaugeFamily::new(
 pub static UNLISTED_BANS: Counter = Counter::new(
     "tollgate_bans_unlisted_total",
     "Bans that are missing in the list, because too many began or the store of the list failed.",
-);
-
-pub(super) static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
-    "tollgate_operator_events_total",
-    &["kind"],
-    "Events for operators that this instance logged.",
-    &EVENT_KINDS,
-);
-
-/// Labels of the kinds of events.
-const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
-    let [a, b, c] = EventKind::ALL;
-    [[a.name()], [b.name()], [c.name()]]
-};
-
-pub(super) static EVENTS_DROPPED: Counter = Counter::new(
-    "tollgate_operator_events_dropped_total",
-    "Events for operators that this instance could not log.",
 );
 
 /// Attempts to load rules, by result.

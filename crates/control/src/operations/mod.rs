@@ -13,7 +13,7 @@ use crate::{
     BanRemoval, Control, ControlError, ControlResult, ListedBan, LoggedEvent, OperatorEvent,
     automatic::id_of,
     bounds::{MAX_BAN_BATCH, truncated},
-    events::{MAX_WAIT, QueuedEvent},
+    events::{EVENTS, EVENTS_DROPPED, MAX_WAIT, QueuedEvent},
     handle::Backend,
     lists::Change,
     metrics,
@@ -251,7 +251,7 @@ impl Control {
 /// Logs queued events, oldest first; never returns.
 pub async fn log_events(control: Control) -> Infallible {
     // Exported at zero, so that a first loss is seen as a change.
-    metrics::EVENTS_DROPPED.export();
+    EVENTS_DROPPED.export();
     loop {
         let queued = control.0.events.oldest().await;
         let (token, kind) = (queued.token.clone(), queued.event.kind);
@@ -265,10 +265,10 @@ pub async fn log_events(control: Control) -> Infallible {
             }
         };
         match logged {
-            Ok(true) => metrics::EVENTS.increment([kind.name()]),
+            Ok(true) => EVENTS.increment([kind.name()]),
             Ok(false) => {}
             Err(error) => {
-                metrics::EVENTS_DROPPED.add(1);
+                EVENTS_DROPPED.add(1);
                 tracing::warn!(%error, kind = kind.name(), "event dropped: the log is unavailable");
             }
         }

@@ -9,9 +9,10 @@ use tollgate_rules::{OverrideId, RuleOverride};
 use crate::{
     Action, Adopted, AuditEntry, Control, ControlError, ControlResult, CopyClaim, JournalError,
     OverrideEntry, OverridePage, OverridesHead, OverridesPage, RulesCopy, RulesIdentity,
-    bounds::{MAX_OVERRIDES, check_count},
+    bounds::MAX_OVERRIDES,
     copies::{audit, check_lists, check_version},
     handle::Backend,
+    model::check_count,
     redis::{Redis, overrides, versions},
 };
 

@@ -17,8 +17,9 @@ use crate::{
     bounds::truncated,
     handle::Backend,
     metrics,
+    model::SYSTEM_AUTHOR,
     redis::versions,
-    stored::{Connectivity, FilesPresence, Restore, SYSTEM_AUTHOR, StoreHead, StoredVersion, VersionId},
+    stored::{Connectivity, FilesPresence, Restore, StoreHead, StoredVersion, VersionId},
 };
 
 /// Time between two attempts to import the directory's files as the first version.

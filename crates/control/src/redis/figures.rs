@@ -1,6 +1,6 @@
 //! Figures of the fleet, events and leases in Redis. `lua/fleet.lua` has the operations.
 
-use std::{ops::Range, time::Duration};
+use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use tollgate_store::redis::Reply;
 
@@ -8,10 +8,27 @@ use super::{
     Cursor, Redis,
     reply::{Parts, argument, bytes, items, list, malformed, number, parse, read_json, text, to_json},
 };
-use crate::{
-    ControlResult, InstanceReport, LoggedEvent, ReportTopic, Totals,
-    events::{EVENT_LIFETIME, MAX_EVENTS},
-};
+use crate::events::{EVENT_LIFETIME, LoggedEvent, MAX_EVENTS};
+use crate::model::ControlResult;
+
+/// Sums by name.
+pub type Totals = BTreeMap<String, u64>;
+
+/// Content of the reports of instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportTopic {
+    Traffic,
+    Rollouts,
+}
+
+/// Report of one instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceReport {
+    /// Id of the instance.
+    pub instance: String,
+    /// The report and its age in milliseconds; `None` for an instance without one, such as one of an older release.
+    pub report: Option<(u64, String)>,
+}
 
 /// Names of the keys of the log of events, and of the position of their delivery in it.
 const EVENTS: &str = "events";

@@ -20,8 +20,9 @@ use tollgate_rules::{OverrideId, OverrideKey, OverrideKeyError, RuleOverride};
 use self::journal::Journal;
 use crate::{
     ControlResult, Pair,
-    bounds::{MAX_NAME_BYTES, check_size, truncated},
+    bounds::{MAX_NAME_BYTES, truncated},
     metrics,
+    model::check_size,
     pairs::pairs_text,
 };
 
