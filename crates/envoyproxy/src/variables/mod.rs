@@ -41,6 +41,14 @@ impl<'a> Inputs<'a> {
         self.environment.get(name)
     }
 
+    /// The variables that are set for flags whose names begin with a prefix, with their flags and values.
+    fn set_for(self, prefix: &str) -> impl Iterator<Item = (&'static str, &'static Variable, &'a str)> {
+        all().filter_map(move |variable| {
+            let flag = variable.flag().filter(|flag| flag.starts_with(prefix))?;
+            Some((flag, variable, self.get(variable.name)?))
+        })
+    }
+
     fn is_given(&self, flag: &str) -> bool {
         (self.given)(flag)
     }

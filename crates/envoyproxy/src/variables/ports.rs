@@ -2,7 +2,7 @@
 
 use tollgate_flags::{Problem, environment::EnvironmentFlags};
 
-use super::{Inputs, catalogue};
+use super::Inputs;
 
 /// Flags that authenticate clients of the admin port.
 const AUTHENTICATION_FLAGS: [&str; 2] = ["admin-token-file", "admin-tls-client-ca"];
@@ -66,11 +66,8 @@ pub(super) fn review(inputs: Inputs<'_>, found: &mut EnvironmentFlags) {
     }
     // The review of the catalogue reports an invalid switch.
     if inputs.get(TLS).is_none() || inputs.switch(TLS) == Some(false) {
-        for variable in catalogue::all() {
-            let flag = variable.flag().filter(|flag| flag.starts_with("grpc-tls"));
-            if flag.is_some_and(|flag| !inputs.is_given(flag)) && inputs.get(variable.name).is_some() {
-                found.notices.push(format!("{} has no effect: {TLS} is not true", variable.name));
-            }
+        for (_, variable, _) in inputs.set_for("grpc-tls").filter(|(flag, ..)| !inputs.is_given(flag)) {
+            found.notices.push(format!("{} has no effect: {TLS} is not true", variable.name));
         }
     }
 }

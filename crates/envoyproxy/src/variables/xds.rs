@@ -3,7 +3,7 @@
 use tollgate_flags::{Problem, environment::EnvironmentFlags, positive_duration, ratio};
 use tollgate_xds::BACKOFF;
 
-use super::{Inputs, catalogue};
+use super::Inputs;
 
 /// Source of the rules.
 const SOURCE: &str = "CONFIG_TYPE";
@@ -35,9 +35,8 @@ pub(super) fn review(inputs: Inputs<'_>, found: &mut EnvironmentFlags) {
         found.problems.extend(inputs.environment.invalid_boolean(switch));
     }
     let selects_xds = selects_xds(inputs);
-    for variable in catalogue::all().filter(|variable| ![USE_TLS, JITTER].contains(&variable.name)) {
-        let Some(flag) = variable.flag().filter(|flag| flag.starts_with("xds-")) else { continue };
-        if inputs.get(variable.name).is_none_or(|value| variable.is_default(value) == Ok(true)) {
+    for (flag, variable, value) in inputs.set_for("xds-") {
+        if [USE_TLS, JITTER].contains(&variable.name) || variable.is_default(value) == Ok(true) {
             continue;
         }
         let why = match () {

@@ -9,10 +9,17 @@ use cadence::{
 use regex_automata::meta::{Builder, Config, Regex};
 use tollgate_metrics::{Delta, Measure};
 
-use super::settings::{Rewrites, StatsdFormat, StatsdSettings, Tags};
-
 /// Nanoseconds in a millisecond.
 const NANOS_PER_MILLI: f64 = 1_000_000.0;
+
+/// Format of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsdFormat {
+    /// `NAME.__KEY=VALUE:1|c`: tags are part of the name.
+    Plain,
+    /// `NAME:1|c|#KEY:VALUE`, the format of the Datadog agent.
+    Dogstatsd,
+}
 
 /// Formatter of lines.
 #[derive(Debug)]
@@ -40,17 +47,15 @@ impl ToTimerValue for Milliseconds {
 }
 
 impl Lines {
-    pub(super) fn new(format: StatsdFormat, settings: StatsdSettings) -> Self {
-        let tags = settings.tags.into_iter().flat_map(|Tags(tags)| tags);
+    pub(super) fn new(format: StatsdFormat, mut tags: Vec<(String, String)>, rewrites: Vec<Rewrite>) -> Self {
         // Separators are replaced, as in envoyproxy/ratelimit.
-        let mut tags: Vec<_> = tags.map(|(key, value)| (key, value.replace(['.', ':', '|'], "_"))).collect();
+        tags.iter_mut().for_each(|(_, value)| *value = value.replace(['.', ':', '|'], "_"));
         tags.sort();
-        let rewrites = settings.rewrites.into_iter().flat_map(|Rewrites(rewrites)| rewrites);
         let style = match format {
             StatsdFormat::Plain => {
                 Style::Plain { tags: tags.iter().map(|(key, value)| format!(".__{key}={value}")).collect() }
             }
-            StatsdFormat::Dogstatsd => Style::Dogstatsd { tags, rewrites: rewrites.collect() },
+            StatsdFormat::Dogstatsd => Style::Dogstatsd { tags, rewrites },
         };
         Self { client: StatsdClient::from_sink("", NopMetricSink), style }
     }
@@ -248,13 +253,7 @@ mod tests {
     fn lines(format: StatsdFormat, rewrites: &[&str]) -> Lines {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let rewrites = rewrites.iter().map(|text| text.parse().expect("a rewrite")).collect();
-        let settings = StatsdSettings {
-            server: None,
-            interval: Duration::from_secs(10),
-            tags: Some(Tags(vec![pair("zone", "eu-1"), pair("host", "a.b:c")])),
-            rewrites: vec![Rewrites(rewrites)],
-        };
-        Lines::new(format, settings)
+        Lines::new(format, vec![pair("zone", "eu-1"), pair("host", "a.b:c")], rewrites)
     }
 
     fn change(name: &str, measure: Measure) -> Delta {

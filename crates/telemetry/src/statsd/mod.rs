@@ -26,8 +26,8 @@ use self::{
 };
 
 pub use self::{
-    lines::{Rewrite, RewriteError},
-    settings::{Rewrites, StatsdFormat, StatsdServer, StatsdSettings, Tags, Target, TargetError},
+    lines::{Rewrite, RewriteError, StatsdFormat},
+    settings::{Rewrites, StatsdServer, StatsdSettings, Tags, Target, TargetError},
 };
 
 /// Time limit for all packets of an interval.
@@ -88,9 +88,11 @@ struct ExportLoop {
 
 impl ExportLoop {
     fn new(server: StatsdServer, settings: StatsdSettings, sources: &'static DeltaSources) -> Self {
+        let tags = settings.tags.map_or_else(Vec::new, |Tags(tags)| tags);
+        let rewrites = settings.rewrites.into_iter().flat_map(|Rewrites(rewrites)| rewrites).collect();
         Self {
             interval: settings.interval,
-            lines: Lines::new(server.format, settings),
+            lines: Lines::new(server.format, tags, rewrites),
             deltas: Deltas::new(sources),
             target: server.target,
             socket: None,

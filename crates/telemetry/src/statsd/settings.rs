@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duratio
 use clap::{ArgAction, Args};
 use tollgate_flags::duration;
 
-use super::lines::Rewrite;
+use super::lines::{Rewrite, StatsdFormat};
 
 /// Shortest interval: every export reads all metrics.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
@@ -44,15 +44,6 @@ pub struct StatsdServer {
     pub target: Target,
     /// Format of a line.
     pub format: StatsdFormat,
-}
-
-/// Format of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatsdFormat {
-    /// `NAME.__KEY=VALUE:1|c`: tags are part of the name.
-    Plain,
-    /// `NAME:1|c|#KEY:VALUE`, the format of the Datadog agent.
-    Dogstatsd,
 }
 
 /// Distinct keys with their values, sorted.

@@ -28,7 +28,6 @@ use super::{
     collector::{Collector, EXPORT_TIMEOUT},
     metrics,
     span::Record,
-    tracer::FINAL_EXPORT_TIMEOUT,
 };
 
 /// Maximum number of calls in a batch.
@@ -36,6 +35,9 @@ const MAX_BATCH_CALLS: usize = 512;
 
 /// Time that the first call of a batch waits for more.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
+
+/// Time limit for the last export at shutdown.
+pub(super) const FINAL_EXPORT_TIMEOUT: Duration = Duration::from_millis(900);
 
 /// Starts the exporter thread. The thread ends on `stop`, or when every tracer is dropped; then it drops `end`.
 pub(super) fn start(

@@ -18,7 +18,8 @@ use tollgate_core::clock::Clock;
 use tonic::metadata::MetadataMap;
 
 use super::{
-    TraceSettings, exporter,
+    TraceSettings,
+    exporter::{self, FINAL_EXPORT_TIMEOUT},
     span::{CallResult, Record, Span, random_span, random_trace},
 };
 
@@ -28,9 +29,6 @@ const MAX_QUEUED_CALLS: usize = 2_048;
 /// Maximum length of a recorded domain in bytes. The domain is recorded before it is validated, and may be as long as a
 /// message.
 const MAX_DOMAIN_BYTES: usize = 256;
-
-/// Time limit for the last export at shutdown.
-pub(super) const FINAL_EXPORT_TIMEOUT: Duration = Duration::from_millis(900);
 
 /// Starts spans of calls; one for each worker.
 #[derive(Clone, Debug)]
