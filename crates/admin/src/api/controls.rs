@@ -231,7 +231,7 @@ pub(super) async fn list_overrides(
             "active": { "rule": counts.rules, "key": counts.keys, "unmatched": counts.unmatched },
         })
     };
-    response::large(&api, Lane::Read(&caller), permit, make).await
+    limits::large(&api, Lane::Read(&caller), permit, make).await
 }
 
 /// Sets the override of a rule or of a key.

@@ -99,7 +99,7 @@ pub(super) async fn draft(api: Api, caller: Caller, body: JsonBody<DraftDiffRequ
 async fn respond(api: &Api, lane: Lane<'_>, from: RuleFiles, to: RuleFiles, permit: ApiPermit) -> ApiResult {
     let options = api.parts.options;
     let text = api.limits.load(lane, move || response::to_vec(&compare(&from, &to, options))).await??;
-    Ok(response::large_text(text, permit))
+    Ok(limits::large_text(text, permit))
 }
 
 fn compare(from: &RuleFiles, to: &RuleFiles, options: Options) -> DiffResponse {

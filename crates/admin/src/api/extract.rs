@@ -31,7 +31,7 @@ use crate::caller::Caller;
 pub(super) use tollgate_core::clock::now_ms;
 
 /// Maximum bytes of a body: the files of the largest version, escaped to three times their size, and the other fields.
-pub(super) const MAX_BODY_BYTES: usize = 3 * MAX_VERSION_BYTES + SMALL_BODY_BYTES;
+const MAX_BODY_BYTES: usize = 3 * MAX_VERSION_BYTES + SMALL_BODY_BYTES;
 
 /// Bytes up to which a body needs no permit.
 const SMALL_BODY_BYTES: usize = 64 << 10;
@@ -76,7 +76,7 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<Api> for JsonBody<T> {
         if filled.map_err(|_| ApiError::Slow(RECEIVE_TIMEOUT))?? == BodyRest::More {
             drop(permit);
             let _ = timeout(RECEIVE_TIMEOUT, discard(chunks)).await;
-            return Err(ApiError::TooLarge);
+            return Err(ApiError::TooLarge(MAX_BODY_BYTES));
         }
         let parsed = spawn_blocking(move || parse(&text).map(|value| Self(value, Some(permit))));
         parsed.await.map_err(|_| ApiError::Internal)?

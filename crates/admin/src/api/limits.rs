@@ -3,15 +3,15 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use axum::{body::Bytes, http::StatusCode, response::Response};
 use parking_lot::Mutex;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    task::spawn_blocking,
-    time::timeout,
-};
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{task::spawn_blocking, time::timeout};
 use tollgate_control::ControlError;
 
-use super::response::ApiError;
+use super::Api;
+use super::response::{ApiError, ApiResult, respond, to_vec};
 use crate::caller::Caller;
 
 /// Maximum number of large responses held at once.
@@ -137,6 +137,34 @@ async fn acquire(semaphore: &Arc<Semaphore>) -> Result<ApiPermit, ApiError> {
         Ok(Ok(permit)) => Ok(permit),
         Ok(Err(_)) | Err(_) => Err(ApiError::Busy("too many concurrent expensive requests; retry shortly")),
     }
+}
+
+/// A large body that holds its permit until it is sent or dropped: clients that do not read keep few of them in memory.
+struct LargeBody {
+    text: Vec<u8>,
+    _permit: ApiPermit,
+}
+
+impl AsRef<[u8]> for LargeBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+/// A 200 response of a large value, which is made and serialised on a blocking thread and holds `permit` until it is sent.
+pub(super) async fn large<T: Serialize>(
+    api: &Api,
+    lane: Lane<'_>,
+    permit: ApiPermit,
+    make: impl FnOnce() -> T + Send + 'static,
+) -> ApiResult {
+    let text = api.limits.scan(lane, move || to_vec(&make())).await??;
+    Ok(large_text(text, permit))
+}
+
+/// A 200 response of serialised JSON, which holds `permit` until it is sent.
+pub(super) fn large_text(text: Vec<u8>, permit: ApiPermit) -> Response {
+    respond(StatusCode::OK, Bytes::from_owner(LargeBody { text, _permit: permit }))
 }
 
 /// Timeout of a read from the control store: a page is answered within a second, also during an outage.

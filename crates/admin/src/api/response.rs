@@ -16,13 +16,6 @@ use tollgate_control::ControlError;
 use tollgate_rules::config::{LoadError, Problem, Severity};
 use tollgate_store::StoreError;
 
-use super::{
-    Api,
-    extract::MAX_BODY_BYTES,
-    guardrails::Violation,
-    limits::{ApiPermit, Lane},
-};
-
 /// Result of an API handler.
 pub(super) type ApiResult = Result<Response, ApiError>;
 
@@ -58,37 +51,9 @@ pub(super) fn to_vec(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
     })
 }
 
-fn respond(status: StatusCode, body: Bytes) -> Response {
+pub(super) fn respond(status: StatusCode, body: Bytes) -> Response {
     let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
     (status, headers, Body::from(body)).into_response()
-}
-
-/// A large body that holds its permit until it is sent or dropped: clients that do not read keep few of them in memory.
-struct LargeBody {
-    text: Vec<u8>,
-    _permit: ApiPermit,
-}
-
-impl AsRef<[u8]> for LargeBody {
-    fn as_ref(&self) -> &[u8] {
-        &self.text
-    }
-}
-
-/// A 200 response of a large value, which is made and serialised on a blocking thread and holds `permit` until it is sent.
-pub(super) async fn large<T: Serialize>(
-    api: &Api,
-    lane: Lane<'_>,
-    permit: ApiPermit,
-    make: impl FnOnce() -> T + Send + 'static,
-) -> ApiResult {
-    let text = api.limits.scan(lane, move || to_vec(&make())).await??;
-    Ok(large_text(text, permit))
-}
-
-/// A 200 response of serialised JSON, which holds `permit` until it is sent.
-pub(super) fn large_text(text: Vec<u8>, permit: ApiPermit) -> Response {
-    respond(StatusCode::OK, Bytes::from_owner(LargeBody { text, _permit: permit }))
 }
 
 /// Error of an API request.
@@ -109,9 +74,9 @@ pub(crate) enum ApiError {
     /// Malformed or invalid parameters.
     #[error("{0}")]
     BadRequest(String),
-    /// The body is too large.
-    #[error("body too large; expected at most {} MiB", MAX_BODY_BYTES >> 20)]
-    TooLarge,
+    /// The body is larger than this number of bytes.
+    #[error("body too large; expected at most {} MiB", .0 >> 20)]
+    TooLarge(usize),
     /// A large body was not received in time.
     #[error("timed out receiving the body; expected it within {0:?}")]
     Slow(Duration),
@@ -139,6 +104,25 @@ pub(crate) enum ApiError {
     /// A bug, described in the log.
     #[error("internal error; see the server log")]
     Internal,
+}
+
+/// A guardrail that proposed rules violate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Violation {
+    pub(super) code: ViolationCode,
+    pub(super) domain: String,
+    pub(super) message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ViolationCode {
+    /// All traffic of the domain would be denied, or all of it with some keys.
+    DeniesAll,
+    /// More of the domain's traffic would be denied than a guardrail permits.
+    DeniesTraffic,
+    /// The domain has traffic and would have no rules, or no rules would remain at all.
+    DropsDomain,
 }
 
 /// Problems of invalid rules.
@@ -184,7 +168,7 @@ impl ApiError {
             Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "bad_request"),
             Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "bad_request"),
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "bad_request"),
+            Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "bad_request"),
             Self::Slow(_) => (StatusCode::REQUEST_TIMEOUT, "bad_request"),
             Self::ContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_request"),
             Self::Invalid(_) | Self::InvalidLimit(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),

@@ -12,7 +12,7 @@ use tollgate_shedding::{GateCounts, Priority, SheddingGate, SheddingState};
 use super::{
     Api,
     extract::{QueryParams, now_ms, page_size},
-    limits::Lane,
+    limits::{self, Lane},
     response::{self, ApiResult},
 };
 use crate::caller::Caller;
@@ -123,7 +123,7 @@ pub(super) async fn list(api: Api, caller: Caller, QueryParams(query): QueryPara
         let rules: Vec<_> = found.map(|rule| rule.view(&lists, &overridden, &totals)).collect();
         json!({ "rules": rules, "is_truncated": is_truncated })
     };
-    response::large(&api, Lane::Read(&caller), permit, make).await
+    limits::large(&api, Lane::Read(&caller), permit, make).await
 }
 
 /// An active rule with its domain and path.

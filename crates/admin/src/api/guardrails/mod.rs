@@ -6,38 +6,19 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
 use tokio::task::spawn_blocking;
 use tollgate_core::descriptor::{Entries, Entry};
 use tollgate_limiter::talkers::{self, DomainTop, Talker, TrafficShare};
 use tollgate_rules::{Domain, Limit, List, Listing, Overridden, Rule, RuleOverrides, Rules};
 
-use super::{Api, limits, response::ApiError};
+use super::response::{ApiError, Violation, ViolationCode};
+use super::{Api, limits};
 
 /// Number of top-talker keys of each domain that are examined.
 const KEYS_PER_DOMAIN: usize = 100;
 
 /// Maximum number of reported domains if no rule remains.
 const MAX_REPORTED_DOMAINS: usize = 100;
-
-/// A guardrail that proposed rules violate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Violation {
-    code: ViolationCode,
-    domain: String,
-    message: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum ViolationCode {
-    /// All traffic of the domain would be denied, or all of it with some keys.
-    DeniesAll,
-    /// More of the domain's traffic would be denied than a guardrail permits.
-    DeniesTraffic,
-    /// The domain has traffic and would have no rules, or no rules would remain at all.
-    DropsDomain,
-}
 
 /// Traffic of the last minute.
 #[derive(Debug, Default)]
