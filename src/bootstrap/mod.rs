@@ -25,9 +25,83 @@ pub use self::{
     metrics::catalogue,
     run::{RunError, run},
     running::Running,
-    start::StartError,
     workers::WorkerLost,
 };
+
+use std::{io, sync::Arc};
+
+use tollgate_admin::TokenError;
+use tollgate_control::{Control, JournalError, RulesStatus};
+use tollgate_fleet::{FleetView, rollouts::RolloutView};
+use tollgate_limiter::ActiveRules;
+use tollgate_rules::config::LoadError;
+use tollgate_serve::grpc::dispatch::ReflectionError;
+use tollgate_serve::net::{Port, tls::TlsError};
+use tollgate_serve::{http::DescriptorError, readiness::Readiness};
+use tollgate_store::StoreError;
+
+use self::regions::PeersError;
+
+/// Reason that a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The rules are invalid; contains the whole report.
+    #[error("no valid rules to start with:\n{0}")]
+    Rules(#[from] LoadError),
+    /// The store's settings are invalid.
+    #[error("cannot open the store: {0}")]
+    Store(#[from] StoreError),
+    /// The file of the overrides is unusable.
+    #[error(transparent)]
+    OverridesFile(#[from] JournalError),
+    /// A port cannot be opened.
+    #[error("cannot listen on {address} (--{port}-address): {error}")]
+    Listen {
+        port: Port,
+        /// Its configured address.
+        address: String,
+        #[source]
+        error: io::Error,
+    },
+    /// The tokens of the admin port are unusable.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The region table is invalid.
+    #[error("invalid region table (--regions): {0}")]
+    Regions(String),
+    /// The service between regions cannot start.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
+    /// The TLS files of a port are unusable.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The operating system refused a resource, such as a thread.
+    #[error("operating system error: {0}")]
+    System(#[source] io::Error),
+    /// A worker ended before it was ready.
+    #[error(transparent)]
+    Worker(#[from] WorkerLost),
+    /// The embedded message descriptors are broken.
+    #[error(transparent)]
+    Descriptors(#[from] DescriptorError),
+    /// Tracing cannot be started.
+    #[error("cannot export traces: {0}")]
+    Traces(String),
+    /// The embedded service descriptors are broken.
+    #[error(transparent)]
+    Reflection(#[from] ReflectionError),
+}
+
+/// Rules, control store and readiness of the instance, and the traffic of the fleet as it sees it.
+#[derive(Debug)]
+struct Instance {
+    readiness: Readiness,
+    rules: Arc<ActiveRules>,
+    control: Control,
+    status: RulesStatus,
+    fleet: FleetView,
+    rollouts: RolloutView,
+}
 
 #[cfg(test)]
 mod tests;

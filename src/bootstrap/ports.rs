@@ -20,7 +20,7 @@ use tollgate_serve::{
     },
 };
 
-use super::{running::Instance, start::StartError, stores::AdminStore};
+use super::{Instance, StartError, stores::AdminStore};
 use crate::settings::Settings;
 
 /// Open ports that are not served yet: connections wait in the backlog.

@@ -18,7 +18,7 @@ use tollgate_core::clock::{Clock, now_ms};
 use tollgate_limiter::{ActiveRules, BegunBan, Observations, ReachedThreshold};
 use tollgate_rules::Rules;
 
-use super::running::Instance;
+use super::Instance;
 
 /// Time between two additions: with [`MAX_BAN_BATCH`] the bound of additions per second.
 const BAN_INTERVAL: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use tollgate_rules::config::{self, Fingerprint, Reload, Watcher};
 use tollgate_runtime::panics::CancelOnPanic;
 use tollgate_xds as xds;
 
-use super::{activation::Activator, start::StartError};
+use super::{StartError, activation::Activator};
 use crate::settings::{RulesSettings, Settings};
 
 /// Time that startup waits for the first version, or for the confirmation that no version exists yet.

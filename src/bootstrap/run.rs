@@ -18,7 +18,7 @@ use tollgate_telemetry::statsd::StatsdExporter;
 use super::{
     metrics::{self, BusyTime},
     running::{ComponentFailure, Running},
-    start::{StartError, start},
+    start::start,
 };
 use crate::settings::{Settings, StoreSettings};
 

@@ -1,6 +1,6 @@
 //! A running server, its tasks and its shutdown.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use tokio::{
     select,
@@ -12,13 +12,12 @@ use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::AbortOnDropHandle,
 };
-use tollgate_control::{Control, RulesStatus};
-use tollgate_fleet::{FleetView, rollouts::RolloutView};
-use tollgate_limiter::ActiveRules;
-use tollgate_serve::{grpc::GrpcListen, net::Port, readiness::Readiness};
+use tollgate_serve::{grpc::GrpcListen, net::Port};
 use tollgate_telemetry::traces::TraceExporter;
 
-use super::{ports::ServedPorts, regions::RunningRegions, rule_sources::RuleSources, workers::WorkerLost};
+use super::{
+    Instance, ports::ServedPorts, regions::RunningRegions, rule_sources::RuleSources, workers::WorkerLost,
+};
 use crate::settings::ProcessSettings;
 
 /// Minimum time for the HTTP port to finish requests in flight, and for an idle thread to end.
@@ -128,14 +127,3 @@ pub enum ComponentFailure {
 
 /// Failure of the acceptor of gRPC connections.
 const GRPC_PORT: ComponentFailure = ComponentFailure::Part("gRPC port");
-
-/// Rules, control store and readiness of the instance, and the traffic of the fleet as it sees it.
-#[derive(Debug)]
-pub(super) struct Instance {
-    pub(super) readiness: Readiness,
-    pub(super) rules: Arc<ActiveRules>,
-    pub(super) control: Control,
-    pub(super) status: RulesStatus,
-    pub(super) fleet: FleetView,
-    pub(super) rollouts: RolloutView,
-}

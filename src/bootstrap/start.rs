@@ -1,88 +1,33 @@
 //! Construction of a running server from settings.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tollgate_admin::{JsonSource, TokenError};
-use tollgate_control::JournalError;
+use tollgate_admin::JsonSource;
 use tollgate_fleet::{
     self as fleet, FleetView,
     rollouts::{self, RolloutView},
 };
 use tollgate_limiter::{ActiveRules, Observations, OwnShares};
 use tollgate_metrics::Exporter;
-use tollgate_rules::{TableSize, config::LoadError};
+use tollgate_rules::TableSize;
 use tollgate_runtime::panics::{self, CancelOnPanic};
-use tollgate_serve::{
-    grpc::{dispatch::ReflectionError, service::UnaryService},
-    http::DescriptorError,
-    net::{Port, tls::TlsError},
-    readiness::Readiness,
-};
+use tollgate_serve::{grpc::service::UnaryService, readiness::Readiness};
 use tollgate_store::{BackgroundQueue, StoreError};
 use tollgate_telemetry::traces::TraceExporter;
 
 use super::{
+    Instance, StartError,
     activation::Activator,
     ports::{Ports, Routes, ServedPorts},
-    regions::{self, PeersError, RegionServer, ServerParts},
+    regions::{self, RegionServer, ServerParts},
     reports,
     rule_sources::{self, FirstRules},
-    running::{Instance, Running},
+    running::Running,
     stores::{AdminStore, ServiceFactory, StoreLayer, Stores, report_memory},
-    workers::{WorkerConfig, WorkerLost, start_workers},
+    workers::{WorkerConfig, start_workers},
 };
 use crate::settings::Settings;
-
-/// Reason that a server did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The rules are invalid; contains the whole report.
-    #[error("no valid rules to start with:\n{0}")]
-    Rules(#[from] LoadError),
-    /// The store's settings are invalid.
-    #[error("cannot open the store: {0}")]
-    Store(#[from] StoreError),
-    /// The file of the overrides is unusable.
-    #[error(transparent)]
-    OverridesFile(#[from] JournalError),
-    /// A port cannot be opened.
-    #[error("cannot listen on {address} (--{port}-address): {error}")]
-    Listen {
-        port: Port,
-        /// Its configured address.
-        address: String,
-        #[source]
-        error: io::Error,
-    },
-    /// The tokens of the admin port are unusable.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// The region table is invalid.
-    #[error("invalid region table (--regions): {0}")]
-    Regions(String),
-    /// The service between regions cannot start.
-    #[error(transparent)]
-    Peers(#[from] PeersError),
-    /// The TLS files of a port are unusable.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The operating system refused a resource, such as a thread.
-    #[error("operating system error: {0}")]
-    System(#[source] io::Error),
-    /// A worker ended before it was ready.
-    #[error(transparent)]
-    Worker(#[from] WorkerLost),
-    /// The embedded message descriptors are broken.
-    #[error(transparent)]
-    Descriptors(#[from] DescriptorError),
-    /// Tracing cannot be started.
-    #[error("cannot export traces: {0}")]
-    Traces(String),
-    /// The embedded service descriptors are broken.
-    #[error(transparent)]
-    Reflection(#[from] ReflectionError),
-}
 
 /// Starts the server that `settings` describe, and returns when it is ready, or as ready as it can be without rules.
 /// `/metrics` renders `exporter`.

@@ -28,7 +28,7 @@ use tollgate_serve::{
 use tollgate_store::{BackgroundQueue, StoreError};
 use tonic::service::Routes;
 
-use super::{metrics::BusyTime, start::StartError};
+use super::{StartError, metrics::BusyTime};
 use crate::settings::{ProcessSettings, Settings};
 
 /// Settings and handles of every worker.
