@@ -36,7 +36,7 @@ use tollgate_core::{
 pub use self::{
     addresses::{CanonicalAddresses, CidrTable, lacks_address},
     config::region_table::{RegionEntry, RegionTable},
-    level::{Branch, Duplicate, Level, Matcher, Node, join},
+    level::{Branch, Duplicate, Level, Matcher, Node},
     lists::{ALL_NAMES, List, Listing, ListingError, Lists, StatedPair, SwitchMode, Switched, ValueMatch},
     path::unescaped as unescaped_path,
     pattern::{Regex, RegexError, Wildcard},
@@ -105,6 +105,21 @@ impl Domain {
             Charging::Independent if rule.part.is_none() => rule.sync,
             Charging::Independent | Charging::AllOrNone => SyncMode::Strict,
         }
+    }
+
+    /// Hands the state of rules that shed to those of the same path.
+    fn succeed_shedding(&self, former: &Self) {
+        let former: HashMap<String, &Shedding> =
+            former.shedding_rules().map(|(rule, shedding)| (rule.path(), shedding)).collect();
+        for (rule, shedding) in self.shedding_rules() {
+            former.get(&rule.path()).inspect(|former| shedding.succeed(former));
+        }
+    }
+
+    /// The rules that shed, in no particular order.
+    pub fn shedding_rules(&self) -> impl Iterator<Item = (&Arc<Rule>, &Shedding)> {
+        let rules = self.sheds.then(|| self.root.rules()).into_iter().flatten();
+        rules.filter_map(|rule| Some((rule, rule.shedding.as_deref()?)))
     }
 }
 

@@ -16,6 +16,14 @@ const ESCAPE: char = '\\';
 /// Begin of the segment of one of several limits.
 const LIMIT: char = '@';
 
+/// Joins key and value by `_`; returns the key alone if the value is empty.
+pub(crate) fn join(key: &str, value: &str) -> Box<str> {
+    match value {
+        "" => key.into(),
+        value => format!("{key}_{value}").into(),
+    }
+}
+
 /// The path of segments.
 pub(crate) fn of<'s>(segments: impl Iterator<Item = Cow<'s, str>>) -> String {
     let mut path = String::new();

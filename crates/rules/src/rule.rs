@@ -11,7 +11,7 @@ use tollgate_core::{
     quota::{Quota, Window},
 };
 
-use super::{level::join, path};
+use super::path;
 use crate::rule_keys::{
     NotifyThresholds, OnShareExhausted, OnStoreError, Rollout, Scope, Shedding, StatedValue, Weights,
 };
@@ -210,7 +210,7 @@ impl Rule {
     /// literally and does not, as in envoyproxy/ratelimit.
     pub fn shares_values(&self, entries: &[Entry<'_>]) -> bool {
         self.segments.iter().zip(entries).any(|(segment, entry)| {
-            segment.value == Value::Shared && *join(entry.key, entry.value) != *segment.stated
+            segment.value == Value::Shared && *path::join(entry.key, entry.value) != *segment.stated
         })
     }
 

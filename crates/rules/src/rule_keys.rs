@@ -1,11 +1,8 @@
 //! Values of the keys of a rule, and of load shedding.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    num::NonZeroU64,
-    sync::{Arc, OnceLock},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::{fmt, num::NonZeroU64};
 
 use foldhash::quality::RandomState;
 use tollgate_core::{
@@ -15,8 +12,6 @@ use tollgate_core::{
     quota::Quota,
 };
 use tollgate_shedding::{SheddingGate, SheddingPolicy};
-
-use super::{Domain, Level, Rule};
 
 /// Gradual change of a rule's limit.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -246,35 +241,6 @@ impl Shedding {
     pub(super) fn succeed(&self, former: &Self) {
         // A rule replaces one other at most.
         let _ = self.gate.set(Arc::clone(former.gate()));
-    }
-}
-
-impl Level {
-    /// The rule that sheds for `entries`, of which the last is a priority or a report beside the rule's own, unless they
-    /// match a rule themselves; and that last entry.
-    pub fn rule_of_signal<'a>(&self, entries: &[Entry<'a>]) -> Option<(&Arc<Rule>, Entry<'a>)> {
-        let (last, path) = entries.split_last()?;
-        let rule = self.rule(path)?;
-        let shedding = rule.shedding.as_deref()?;
-        let is_signal = last.key == UTILIZATION_KEY || *last.key == *shedding.priority_key;
-        (is_signal && self.rule(entries).is_none()).then_some((rule, *last))
-    }
-}
-
-impl Domain {
-    /// Hands the state of rules that shed to those of the same path.
-    pub(super) fn succeed_shedding(&self, former: &Self) {
-        let former: HashMap<String, &Shedding> =
-            former.shedding_rules().map(|(rule, shedding)| (rule.path(), shedding)).collect();
-        for (rule, shedding) in self.shedding_rules() {
-            former.get(&rule.path()).inspect(|former| shedding.succeed(former));
-        }
-    }
-
-    /// The rules that shed, in no particular order.
-    pub fn shedding_rules(&self) -> impl Iterator<Item = (&Arc<Rule>, &Shedding)> {
-        let rules = self.sheds.then(|| self.root.rules()).into_iter().flatten();
-        rules.filter_map(|rule| Some((rule, rule.shedding.as_deref()?)))
     }
 }
 

@@ -10,7 +10,8 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 use tollgate_core::{algorithm::Algorithm, descriptor::Entry, lease};
 
-use super::{CidrTable, Regex, Rule, Segment, Value, Wildcard, addresses::canonical_text};
+use super::{CidrTable, Regex, Rule, Segment, UTILIZATION_KEY, Value, Wildcard};
+use super::{addresses::canonical_text, path::join};
 
 /// Branches for one entry of a descriptor, tried in the order of [`Branch`].
 #[derive(Debug, Default)]
@@ -148,6 +149,16 @@ impl Level {
         let (last, path) = entries.split_last().filter(|(last, _)| last.key == lease::KEY)?;
         let rule = self.rule(path).filter(|rule| rule.algorithm().is_some_and(Algorithm::takes_leases))?;
         self.rule(entries).is_none().then_some((rule, path, last.value))
+    }
+
+    /// The rule that sheds for `entries`, of which the last is a priority or a report beside the rule's own, unless they
+    /// match a rule themselves; and that last entry.
+    pub fn rule_of_signal<'a>(&self, entries: &[Entry<'a>]) -> Option<(&Arc<Rule>, Entry<'a>)> {
+        let (last, path) = entries.split_last()?;
+        let rule = self.rule(path)?;
+        let shedding = rule.shedding.as_deref()?;
+        let is_signal = last.key == UTILIZATION_KEY || *last.key == *shedding.priority_key;
+        (is_signal && self.rule(entries).is_none()).then_some((rule, *last))
     }
 
     /// Whether a request with these entries is decided by the rule. Entries that do not distinguish its counters stand for
@@ -304,14 +315,6 @@ impl ByKey {
             Some((_, node)) => Some(node),
             None => self.regexes.iter().find(|(regex, _)| regex.is_match(value)).map(|(_, node)| node),
         }
-    }
-}
-
-/// Joins key and value by `_`; returns the key alone if the value is empty.
-pub fn join(key: &str, value: &str) -> Box<str> {
-    match value {
-        "" => key.into(),
-        value => format!("{key}_{value}").into(),
     }
 }
 
