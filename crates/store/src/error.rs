@@ -3,8 +3,15 @@
 use std::{fmt, mem, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::request::Verdicts;
+
+/// The verdicts of a request, or the reason why there are none.
+pub type Decision = Result<Verdicts, StoreError>;
+
+/// Decision of each request, in the order of the requests.
+pub type Decisions = SmallVec<[Decision; 1]>;
 
 /// Reason why a store did not decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

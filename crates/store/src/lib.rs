@@ -4,7 +4,7 @@
 
 pub mod request;
 pub mod key;
-mod background_refund;
+mod background_queue;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
@@ -20,12 +20,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use self::{
-    background_refund::BackgroundQueue,
-    error::{LateOutcome, LateReply, StoreError},
+    background_queue::BackgroundQueue,
+    error::{Decision, Decisions, LateOutcome, LateReply, StoreError},
     local::LastVerdicts,
     memory::MemoryStore,
     redis::RedisStore,
-    store::{CounterStore, Decision, Decisions, LoanStep, PendingDecision, Store, TimeLimits},
+    store::{CounterStore, LoanStep, PendingDecision, Store, TimeLimits},
 };
 
 /// Aligned to two cache lines, since processors fetch lines in pairs: neighbours do not contend for one.

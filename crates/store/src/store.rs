@@ -8,27 +8,25 @@ use std::{fmt, future::Ready, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _, join_all};
 use smallvec::SmallVec;
-use tokio::time::Instant;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
 use tollgate_core::{
     RecordId,
     algorithm::{LastVerdict, Verdict},
     clock::Timestamp,
 };
+use tollgate_runtime::backoff;
 use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
 use crate::{
     BackgroundQueue, StoreError, after,
+    error::{Decision, Decisions},
     key::CellKey,
     loans::{Change, Loans, SharedCounter, Snapshot},
     local::OutageCache,
-    request::{Cell, Check, TagRequest, Verdicts},
+    metrics,
+    request::{Cell, Check, Requests, TagRequest, Verdicts},
 };
-
-/// The verdicts of a request, or the reason why there are none.
-pub type Decision = Result<Verdicts, StoreError>;
-
-/// Decision of each request, in the order of the requests.
-pub type Decisions = SmallVec<[Decision; 1]>;
 
 /// A decision that is ready, or the call that brings it. The one that is ready costs no allocation.
 pub type PendingDecision<'a> = Either<Ready<Decision>, BoxFuture<'a, Decision>>;
@@ -94,6 +92,18 @@ impl TimeLimits {
         after(Instant::now(), caller_timeout.unwrap_or(self.usual).min(self.longest))
     }
 }
+
+/// Pauses between attempts to refund, before jitter: they outlast a short outage. Jitter spreads them, so that the
+/// refunds held up by an outage do not arrive at once.
+const REFUND_RETRY_PAUSES: [Duration; 7] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
 
 /// A handle on a store; clones share it.
 #[derive(Clone, Debug)]
@@ -179,4 +189,62 @@ impl Store {
         self.counters.with_loans(counter, time_limit, &mut run).await?;
         last.ok_or(StoreError::MalformedReply)
     }
+
+    /// Executes requests whose outcome has no waiter: refunds. Where a store takes time, a task of its own does so.
+    /// Failed requests are retried for some seconds, unless that could refund twice.
+    pub fn refund_in_background(&self, requests: Requests) {
+        let mut calls = Requests::new();
+        for request in requests {
+            if self.counters.decides_at_once(&request) {
+                let decided = self.counters.decide_by(&request, None).now_or_never();
+                metrics::refund(decided.is_some_and(|decision| decision.is_ok()));
+            } else {
+                calls.push(request);
+            }
+        }
+        if !calls.is_empty() {
+            self.spawn_refund(calls);
+        }
+    }
+
+    /// Executes refunds in a task of its own.
+    fn spawn_refund(&self, requests: Requests) {
+        // Without a runtime, the process is shutting down.
+        let runtime = Handle::try_current().ok();
+        match runtime.and_then(|runtime| Some((runtime, self.background.acquire(requests.len())?))) {
+            Some((runtime, slot)) => {
+                let store = self.clone();
+                runtime.spawn(async move {
+                    refund(&store, requests).await;
+                    drop(slot);
+                });
+            }
+            None => requests.iter().for_each(|_| metrics::refund(false)),
+        }
+    }
+}
+
+/// Executes refunds, and retries those that failed, with growing pauses.
+async fn refund(store: &Store, mut requests: Requests) {
+    for pause in REFUND_RETRY_PAUSES.into_iter().map(Some).chain([None]) {
+        let decisions = store.decide(&requests, None).await;
+        let mut failed = Requests::new();
+        for (request, decision) in requests.into_iter().zip(decisions) {
+            match decision {
+                Ok(_) => metrics::refund(true),
+                Err(error) if pause.is_some() && is_retryable(&request, &error) => failed.push(request),
+                Err(_) => metrics::refund(false),
+            }
+        }
+        requests = failed;
+        match pause {
+            Some(pause) if !requests.is_empty() => sleep(backoff::spread(pause)).await,
+            Some(_) | None => return,
+        }
+    }
+}
+
+/// Whether a failed request may be sent again: it had no effect, or is idempotent.
+fn is_retryable(request: &TagRequest, error: &StoreError) -> bool {
+    error.charged_nothing() || request.checks().all(|check| check.hits.is_idempotent())
 }

@@ -41,7 +41,7 @@ pub(crate) use self::cache::{LocalDecision, Source};
 pub use self::{denial::recheck_bans, last_verdicts::LastVerdicts, outage_cache::OutageCache};
 use crate::{
     BackgroundQueue,
-    background_refund::BackgroundSlot,
+    background_queue::BackgroundSlot,
     metrics::LiveList,
     request::{Check, Requests, RunOutcome, TagRequest},
 };

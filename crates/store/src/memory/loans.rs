@@ -11,7 +11,7 @@ use tollgate_core::{
     clock::Timestamp,
 };
 
-use super::{CounterKey, EvictionRank, MemoryStore, shard::Shard};
+use super::{CounterKey, EvictionRank, LockedShard, MemoryStore};
 use crate::{
     StoreError,
     key::CellKey,
@@ -96,7 +96,7 @@ pub(super) fn with_loans(
         return Err(StoreError::Declined("too many counters with loans".into()));
     }
     let counter_name = CounterKey::new(&shared.hasher, counter.cell.as_bytes(), &counter.record);
-    let state = shard.inspect(&counter_name, |state| state.clone());
+    let state = shard.counters.inspect(&counter_name, |state| state.clone());
     let CounterState::Words(words) = state else {
         return Err(StoreError::Declined("a counter whose limit cannot be lent".into()));
     };
@@ -113,10 +113,16 @@ pub(super) fn with_loans(
     Ok(())
 }
 
-fn write(shard: &mut Shard, name: &CounterKey<'_>, counter: &SharedCounter, now: Timestamp, change: Change) {
+fn write(
+    shard: &mut LockedShard,
+    name: &CounterKey<'_>,
+    counter: &SharedCounter,
+    now: Timestamp,
+    change: Change,
+) {
     let mut totals = change.totals;
     if let Policy::TokenBucket(_) = counter.policy {
-        let full_at = shard.decide(name, now, |state| {
+        let full_at = shard.counters.decide(name, now, |state| {
             fill_later(&counter.policy, state, now, change.full_later);
             let expires_at = counter.policy.expires_at(state);
             (expires_at, EvictionRank::new(false, expires_at))

@@ -19,6 +19,7 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
+use self::loans::LoanBook;
 use self::shard::{CounterKey, EvictionRank, Shard};
 use crate::{
     CachePadded, StoreError,
@@ -43,7 +44,14 @@ pub struct MemoryStore {
 struct SharedShards {
     clock: Clock,
     hasher: RandomState,
-    shards: [CachePadded<Mutex<Shard>>; SHARDS],
+    shards: [CachePadded<Mutex<LockedShard>>; SHARDS],
+}
+
+/// The counters of a shard, and the loans of those that regions share.
+#[derive(Debug)]
+struct LockedShard {
+    counters: Shard,
+    loans: LoanBook,
 }
 
 /// Whether each check of a request passes.
@@ -102,7 +110,7 @@ pub struct Occupancy {
 
 impl SharedShards {
     /// Locks the shard of a hash tag, and reads the time under the lock, so that it is monotonic within a shard.
-    fn lock(&self, tag: &[u8]) -> Option<(MutexGuard<'_, Shard>, Timestamp)> {
+    fn lock(&self, tag: &[u8]) -> Option<(MutexGuard<'_, LockedShard>, Timestamp)> {
         let shard = self.shards.get(self.hasher.hash_one(tag) as usize % SHARDS)?.0.lock();
         Some((shard, self.clock.now()))
     }
@@ -136,7 +144,10 @@ impl MemoryStore {
     /// four hits of a log, or leases, weigh as much as a counter.
     pub fn new(capacity: usize, clock: Clock) -> Self {
         let hasher = RandomState::default();
-        let shard = || Shard::new(capacity.div_ceil(SHARDS), hasher.clone());
+        let shard = || LockedShard {
+            counters: Shard::new(capacity.div_ceil(SHARDS), hasher.clone()),
+            loans: LoanBook::default(),
+        };
         let shards = array::from_fn(|_| CachePadded(Mutex::new(shard())));
         Self { shared: Arc::new(SharedShards { clock, hasher, shards }) }
     }
@@ -144,7 +155,7 @@ impl MemoryStore {
     /// Decides a request in one step.
     pub fn decide(&self, request: &TagRequest) -> Verdicts {
         let Some((mut shard, now)) = self.shared.lock(request.tag()) else { return Verdicts::new() };
-        let bans = self.settle_bans(&mut shard, request, now);
+        let bans = self.settle_bans(&mut shard.counters, request, now);
         let vetoed = match request.charging {
             Charging::Independent => None,
             Charging::AllOrNone => self.precheck(&mut shard, request, now, &bans),
@@ -165,7 +176,7 @@ impl MemoryStore {
                 None => {
                     // Withheld hits that would have passed were neither admitted nor denied.
                     if !matches!(mode, ChargeMode::Withhold { passes: true }) {
-                        self.count_for_ban(&mut shard, cell, check, now, verdict.admitted);
+                        self.count_for_ban(&mut shard.counters, cell, check, now, verdict.admitted);
                     }
                     verdict
                 }
@@ -180,7 +191,7 @@ impl MemoryStore {
         let shared = &*self.shared;
         let Some((mut shard, now)) = shared.lock(cell.tag()) else { return };
         let name = CounterKey::new(&shared.hasher, cell.as_bytes(), &record);
-        shard.decide(&name, now, |known| {
+        shard.counters.decide(&name, now, |known| {
             if policy.is_fuller(&mut state, known, now) {
                 *known = state;
             }
@@ -194,14 +205,14 @@ impl MemoryStore {
         let shared = &*self.shared;
         let Some((mut shard, now)) = shared.lock(cell.tag()) else { return 0 };
         let name = CounterKey::new(&shared.hasher, cell.as_bytes(), &record);
-        shard.inspect(&name, |state| policy.used(state, now).min(policy.limit()))
+        shard.counters.inspect(&name, |state| policy.used(state, now).min(policy.limit()))
     }
 
     /// Returns which checks would pass, each after the charges before it, if a veto keeps the counters from being
     /// charged; otherwise `None`. Charges nothing. Refunds free nothing for the other checks.
     fn precheck(
         &self,
-        shard: &mut Shard,
+        shard: &mut LockedShard,
         request: &TagRequest,
         now: Timestamp,
         bans: &ActiveBans,
@@ -221,7 +232,10 @@ impl MemoryStore {
             let known = states.iter().position(|(known, _)| *known == name);
             let at = known.unwrap_or(states.len());
             if known.is_none() {
-                states.push((name, shard.inspect(&name, |state| PrecheckState::of(state, &check.policy))));
+                states.push((
+                    name,
+                    shard.counters.inspect(&name, |state| PrecheckState::of(state, &check.policy)),
+                ));
             }
             let share = shard.loans.share(cell, check);
             let admitted = states.get_mut(at).is_some_and(|(_, state)| match state {
@@ -232,7 +246,7 @@ impl MemoryStore {
                 PrecheckState::Queue { earlier } => {
                     let inspect =
                         |state: &mut CounterState| check.policy.passes(state, now, *earlier, check.hits);
-                    let admitted = shard.inspect(&name, inspect).unwrap_or_default();
+                    let admitted = shard.counters.inspect(&name, inspect).unwrap_or_default();
                     let is_charged = admitted || check.hits.is_overdraft();
                     *earlier = earlier.saturating_add(if is_charged { check.hits.charged() } else { 0 });
                     admitted
@@ -245,7 +259,7 @@ impl MemoryStore {
 
     fn decide_one(
         &self,
-        shard: &mut Shard,
+        shard: &mut LockedShard,
         cell: &Cell,
         check: &Check,
         charging: Charging,
@@ -254,7 +268,7 @@ impl MemoryStore {
     ) -> Verdict {
         let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &check.record);
         let share = shard.loans.share(cell, check);
-        let (verdict, expires_at) = shard.decide(&name, now, |state| {
+        let (verdict, expires_at) = shard.counters.decide(&name, now, |state| {
             let policy = share.map_or(check.policy, |share| share.policy(check.policy, state, now));
             let admitted = match mode {
                 ChargeMode::Apply => policy.apply(state, now, check.hits, charging),
@@ -280,9 +294,9 @@ impl MemoryStore {
 
     /// Current occupancy.
     pub fn occupancy(&self) -> Occupancy {
-        let of = |shard: &CachePadded<Mutex<Shard>>| {
-            let shard = shard.0.lock();
-            (shard.len(), shard.evicted)
+        let of = |shard: &CachePadded<Mutex<LockedShard>>| {
+            let counters = &shard.0.lock().counters;
+            (counters.len(), counters.evicted)
         };
         let (counters, evicted): (Vec<_>, Vec<_>) = self.shared.shards.iter().map(of).unzip();
         Occupancy { counters: counters.iter().sum(), evicted: evicted.iter().sum() }

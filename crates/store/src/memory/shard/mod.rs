@@ -6,7 +6,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use tollgate_core::{RecordId, algorithm::CounterState, clock::Timestamp};
 
-use super::{loans::LoanBook, slab::Slab};
+use super::slab::Slab;
 
 /// Slots that each insertion examines for expired counters. More than one, so that expired counters are found faster
 /// than new ones are added.
@@ -30,8 +30,6 @@ const INLINE_BYTES: usize = 38;
 #[derive(Debug)]
 pub(super) struct Shard {
     hasher: RandomState,
-    /// Loans of counters that regions share.
-    pub(super) loans: LoanBook,
     slots: Slab<Slot>,
     /// Positions in `slots`, by the hash of the slot's name.
     index: HashTable<u32>,
@@ -65,7 +63,6 @@ impl Shard {
         let capacity = capacity.clamp(1, u32::MAX as usize);
         Self {
             hasher,
-            loans: LoanBook::default(),
             slots: Slab::new(),
             index: HashTable::new(),
             hand: 0,
