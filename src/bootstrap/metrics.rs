@@ -25,7 +25,7 @@ const OWN_METRICS: [&[&dyn Metric]; 15] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
-    store::redis::metrics::METRICS,
+    store::redis::METRICS,
     control::metrics::METRICS,
     xds::metrics::METRICS,
     net::metrics::METRICS,

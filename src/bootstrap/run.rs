@@ -16,6 +16,7 @@ use tollgate_serve::net::Port;
 use tollgate_telemetry::statsd::StatsdExporter;
 
 use super::{
+    StartError,
     metrics::{self, BusyTime},
     running::{ComponentFailure, Running},
     start::start,

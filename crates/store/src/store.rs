@@ -10,23 +10,15 @@ use futures_util::future::{BoxFuture, Either, FutureExt as _, join_all};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
-use tollgate_core::{
-    RecordId,
-    algorithm::{LastVerdict, Verdict},
-    clock::Timestamp,
-};
+use tollgate_core::algorithm::{LastVerdict, Verdict};
+use tollgate_core::{RecordId, clock::Timestamp};
 use tollgate_runtime::backoff;
 use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
-use crate::{
-    BackgroundQueue, StoreError, after,
-    error::{Decision, Decisions},
-    key::CellKey,
-    loans::{Change, Loans, SharedCounter, Snapshot},
-    local::OutageCache,
-    metrics,
-    request::{Cell, Check, Requests, TagRequest, Verdicts},
-};
+use crate::error::{Decision, Decisions};
+use crate::loans::{Change, Loans, SharedCounter, Snapshot};
+use crate::request::{Cell, Check, Requests, TagRequest, Verdicts};
+use crate::{BackgroundQueue, StoreError, after, key::CellKey, local::OutageCache, metrics};
 
 /// A decision that is ready, or the call that brings it. The one that is ready costs no allocation.
 pub type PendingDecision<'a> = Either<Ready<Decision>, BoxFuture<'a, Decision>>;

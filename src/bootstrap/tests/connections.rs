@@ -283,7 +283,7 @@ async fn a_client_that_never_reads_is_closed() {
         }
     });
     let kind = closed.await.expect("no panic");
-    assert!(matches!(kind, std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe), "{kind}");
+    assert!(matches!(kind, io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe), "{kind}");
     stage.running.stop().await;
 }
 

@@ -15,7 +15,7 @@ use tollgate_rules::{Domain, Rule, Rules, Weights, config::Options};
 use super::{
     Api,
     extract::{Integer, JsonBody, PathParam, QueryParams, VersionSelector},
-    limits::{ApiPermit, Lane},
+    limits::{self, ApiPermit, Lane},
     response::{self, ApiResult},
     versions::{self, DraftFiles, RuleFiles},
 };

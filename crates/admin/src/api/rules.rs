@@ -13,7 +13,7 @@ use super::{
     Api,
     extract::{QueryParams, now_ms, page_size},
     limits::{self, Lane},
-    response::{self, ApiResult},
+    response::ApiResult,
 };
 use crate::caller::Caller;
 

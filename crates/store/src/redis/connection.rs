@@ -15,10 +15,10 @@ use tokio::{
 use tollgate_runtime::{backoff::Backoff, log_budget::LogBudget, outage::OutageLog, redact};
 
 use super::{
-    connect::Target,
     error::{SendError, needs_reconnect},
     script::{self, check_error},
     servers::{ConnectionGauge, LinkState, Server},
+    targets::Target,
 };
 
 /// Pause after a first failed attempt to connect.
@@ -222,21 +222,6 @@ fn asking_reply(replies: Vec<Value>) -> Result<Value, RedisError> {
         (_, Some(Err(error))) => Err(error),
         (_, None) => Err((ErrorKind::UnexpectedReturnType, "one reply to two commands").into()),
     }
-}
-
-/// The text of a reply or of a part of one.
-pub(super) fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text),
-        _ => None,
-    }
-}
-
-/// The text after a name in a flat list of names and values.
-pub(super) fn named<'a>(pairs: &'a [Value], name: &str) -> Option<&'a str> {
-    let (pairs, _) = pairs.as_chunks::<2>();
-    pairs.iter().find(|[known, _]| text(known) == Some(name)).and_then(|[_, value]| text(value))
 }
 
 /// Whether the reply contains such an error for one of several requests.

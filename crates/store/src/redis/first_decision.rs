@@ -14,9 +14,9 @@ use tollgate_core::{
 
 use super::{
     RedisStore,
-    connection::text,
+    connect::text,
     error::{self, SendError},
-    servers::info,
+    info,
 };
 use crate::{
     StoreError, after,

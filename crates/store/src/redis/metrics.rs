@@ -5,41 +5,23 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use tollgate_metrics::{Computed, Counter, Histogram, Metric, StripedFamily, Unit};
+use tollgate_metrics::{Computed, Counter, Histogram, StripedFamily, Unit};
 
 pub use super::servers::breakers_open;
-use super::{
-    batch::waiting,
-    servers::{self, OpenBreaker, Server},
-};
+use super::servers::{self, OpenBreaker, Server};
 use crate::{
     local::{LocalDecision, Source},
     request::Verdicts,
 };
 
-/// Metrics of a store in Redis.
-pub static METRICS: &[&dyn Metric] = &[
-    &CALLS,
-    &COMMANDS,
-    &UNREACHED,
-    &BATCH_CALLS,
-    &QUEUED_CALLS,
-    &CALLS_IN_FLIGHT,
-    &servers::CONNECTIONS,
-    &CLUSTER_CONNECTIONS,
-    &BREAKERS_OPENED,
-    &servers::BREAKERS_OPEN,
-    &servers::REPORTED,
-];
-
-static CALLS: StripedFamily<4, 1> = StripedFamily::with_series(
+pub(super) static CALLS: StripedFamily<4, 1> = StripedFamily::with_series(
     "tollgate_redis_calls_total",
     &["source"],
     "Calls by the source of their decision.",
     || [["sent"], ["coalesced"], ["denial_cache"], ["lease"]],
 );
 
-static COMMANDS: Counter =
+pub(super) static COMMANDS: Counter =
     Counter::new("tollgate_redis_commands_total", "Commands sent to Redis to decide calls.");
 
 pub(super) static UNREACHED: Counter = Counter::new(
@@ -47,7 +29,7 @@ pub(super) static UNREACHED: Counter = Counter::new(
     "Calls in a command on several slots whose slot its node did not serve; each is sent again alone.",
 );
 
-static BATCH_CALLS: Histogram<7> =
+pub(super) static BATCH_CALLS: Histogram<7> =
     // A command has 64 at most.
     Histogram::new(
         "tollgate_redis_batch_calls",
@@ -56,23 +38,7 @@ static BATCH_CALLS: Histogram<7> =
         [1, 2, 4, 8, 16, 32, 64],
     );
 
-static QUEUED_CALLS: Computed<1> = Computed::gauge(
-    "tollgate_redis_queued_calls",
-    &[],
-    "Calls waiting to be sent to Redis.",
-    |[declared], page| {
-        page.single(declared, waiting().0);
-    },
-);
-
-static CALLS_IN_FLIGHT: Computed<1> = Computed::gauge(
-    "tollgate_redis_calls_in_flight",
-    &[],
-    "Calls sent to Redis and not yet answered.",
-    |[declared], page| page.single(declared, waiting().1),
-);
-
-static CLUSTER_CONNECTIONS: Computed<1> = Computed::gauge(
+pub(super) static CLUSTER_CONNECTIONS: Computed<1> = Computed::gauge(
     "tollgate_redis_cluster_connections",
     &["command_slots"],
     "Connections to nodes of a Redis cluster by the slots of one command: one, or any that the node serves.",
@@ -83,7 +49,7 @@ static CLUSTER_CONNECTIONS: Computed<1> = Computed::gauge(
     },
 );
 
-static BREAKERS_OPENED: Counter =
+pub(super) static BREAKERS_OPENED: Counter =
     Counter::new("tollgate_redis_breaker_opened_total", "Times a Redis server's circuit breaker opened.");
 
 /// Slots that one command to a node of a cluster may have.

@@ -5,8 +5,9 @@
 //! replies that rule out a charge lead to another attempt, which are `NOSCRIPT`, the redirections of a cluster, and errors
 //! about keys that a command on several slots did not reach.
 //!
-//! `Topology` hides the number of servers: `batch` combines requests to one server, `connection` maintains the connection, `servers` lists the servers with what they report, `connect` resolves the
-//! target of a connection, `sentinel` finds the current master, and `cluster` has a batcher for each master.
+//! `Topology` hides the number of servers: `batch` combines requests to one server, `connection` maintains the connection,
+//! `servers` lists the servers with what they report (`info`), `targets` has the servers to connect to, `sentinel` finds the
+//! current master, and `cluster` has a batcher for each master.
 
 mod auxiliary_scripts;
 mod batch;
@@ -15,18 +16,21 @@ mod connect;
 mod connection;
 mod error;
 mod first_decision;
+mod info;
 pub mod metrics;
 pub(crate) mod script;
 mod sentinel;
 mod servers;
 mod settings;
 mod store_clock;
+mod targets;
 mod url;
 
 use std::{convert::Infallible, fmt, future::ready, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _};
 use tokio::time::{Instant, timeout};
+use tollgate_metrics::Metric;
 use tollgate_runtime::outage::SharedOutageLog;
 use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
@@ -53,6 +57,21 @@ use crate::{
     request::{TagRequest, Verdicts},
     store::{CounterStore, LoanStep, PendingDecision, TimeLimits},
 };
+
+/// Metrics of a store in Redis.
+pub static METRICS: &[&dyn Metric] = &[
+    &metrics::CALLS,
+    &metrics::COMMANDS,
+    &metrics::UNREACHED,
+    &metrics::BATCH_CALLS,
+    &batch::QUEUED_CALLS,
+    &batch::CALLS_IN_FLIGHT,
+    &servers::CONNECTIONS,
+    &metrics::CLUSTER_CONNECTIONS,
+    &metrics::BREAKERS_OPENED,
+    &servers::BREAKERS_OPEN,
+    &servers::REPORTED,
+];
 
 /// Counters in a Redis shared by instances. Each worker opens its own store, with its own connections; clones share
 /// them.

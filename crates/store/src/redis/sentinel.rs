@@ -13,8 +13,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tollgate_runtime::backoff::lengthened;
 
 use super::{
-    connect::{ConnectError, ConnectTemplate, preload_scripts},
-    connection::{named, text},
+    connect::{ConnectError, ConnectTemplate, named, preload_scripts, text},
     error::shown,
     script::CommandKeys,
     url::Address,

@@ -1,9 +1,7 @@
 //! Settings of a connection to Redis.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ::redis::{
     Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo,
@@ -11,16 +9,13 @@ use ::redis::{
 };
 use tollgate_runtime::{bounded_file, redact};
 
+use super::batch::{Batcher, RequestOptions};
+use super::sentinel::{Master, Sentinels};
+use super::targets::{Clients, Subscription, Target};
+use super::url::{self, Address, Login, RedisUrl, Sentinel};
 use super::{
-    Topology,
-    batch::{Batcher, RequestOptions},
-    cluster::Cluster,
-    connect::{ConnectTemplate, Subscription, Target},
-    connection,
-    script::CommandKeys,
-    sentinel::{Master, Sentinels},
+    Topology, cluster::Cluster, connect::ConnectTemplate, connection, script::CommandKeys,
     store_clock::StoreClock,
-    url::{self, Address, Login, RedisUrl, Sentinel},
 };
 use crate::{BackgroundQueue, StoreError, local::OutageCache};
 
@@ -120,15 +115,6 @@ impl RedisSettings {
         let root_cert = self.ca_certificate.as_deref().map(read).transpose()?;
         Ok(TlsCertificates { client_tls, root_cert })
     }
-}
-
-/// The means to connect to the servers of a store.
-pub(super) enum Clients {
-    Standalone(Box<Client>),
-    /// Of the master that the sentinels name.
-    Master(Box<ConnectTemplate>, Box<Sentinels>),
-    /// Of nodes of a cluster, some of which are listed.
-    Cluster(Box<ConnectTemplate>, Vec<Address>),
 }
 
 /// Connection settings of a server whose URL is not of the client library's form.

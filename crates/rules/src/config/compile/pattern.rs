@@ -14,7 +14,7 @@ use crate::{
         problem::Path,
         raw::{Field, RawDescriptor, Stated},
     },
-    join,
+    path::join,
 };
 
 /// Pattern of a descriptor, with its text.

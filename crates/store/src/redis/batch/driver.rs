@@ -1,39 +1,21 @@
 //! The task that sends queued requests and tracks the health of the server.
 
-use std::{
-    mem,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
+use std::{mem, time::Duration};
 
 use ::redis::Pipeline;
-use futures_util::{
-    FutureExt as _,
-    stream::{FuturesUnordered, Stream, StreamExt as _},
-};
-use tokio::{
-    task::yield_now,
-    time::{Instant, MissedTickBehavior, interval, timeout},
-};
+use futures_util::FutureExt as _;
+use futures_util::stream::{FuturesUnordered, Stream, StreamExt as _};
+use tokio::task::yield_now;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::{
-    RequestOptions, SharedQueue,
-    across_slots::{self, AcrossSlots, Command},
-    breaker::{Breaker, BreakerEvent, OpenCause},
-    responses::{Batch, BoxedRequest, PendingRequest, Response},
-};
-use crate::{
-    key::CellKey,
-    local::{Attachment, LocalCache},
-    redis::{
-        ScriptClock,
-        connection::{Connection, ConnectionState, LiveConnection},
-        error::SendError,
-        metrics,
-        script::{self, Run},
-        servers::Server,
-    },
-};
+use super::across_slots::{self, AcrossSlots};
+use super::breaker::{Breaker, BreakerEvent, OpenCause};
+use super::pending::{Batch, BoxedRequest, Command, PendingRequest, Response};
+use super::{RequestOptions, SharedQueue};
+use crate::redis::connection::{Connection, ConnectionState, LiveConnection};
+use crate::redis::{ScriptClock, error::SendError, metrics, script, servers::Server};
+use crate::{key::CellKey, local::LocalCache};
 
 /// Maximum number of writes that await their responses. With one, the server would idle while its responses are
 /// distributed; with more, batches would be smaller.
@@ -208,7 +190,7 @@ impl Driver {
         }
         for Command { keys, pending } in &commands {
             let clock = pending.first().map(|pending| pending.clock).unwrap_or_default();
-            let runs = pending.iter().map(|pending| run(pending));
+            let runs = pending.iter().map(|pending| pending.run());
             pipeline.add_command(self.options.command(runs, clock, *keys));
         }
         metrics::sent(commands.iter().map(|command| command.pending.len()), callers.saturating_sub(requests));
@@ -378,9 +360,4 @@ impl Driver {
         self.retries.drain(..).for_each(|mut pending| pending.fail(error));
         self.shared.queue.lock().close(error);
     }
-}
-
-pub(super) fn run(pending: &PendingRequest) -> Run<'_> {
-    let PendingRequest { request, attachment: Attachment { prefetches, reported }, .. } = pending;
-    Run { request, times: pending.times(), prefetches, reported }
 }

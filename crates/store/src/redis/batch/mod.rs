@@ -15,6 +15,7 @@
 mod across_slots;
 mod breaker;
 mod driver;
+mod pending;
 mod queue;
 mod responses;
 
@@ -34,18 +35,19 @@ use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
 };
+use tollgate_metrics::Computed;
 use tollgate_runtime::log_budget::LogBudget;
 
 use self::{driver::Driver, queue::Queue};
 use super::{
     ScriptClock,
-    connect::Target,
     connection::Connection,
     error::SendError,
-    metrics,
+    info, metrics,
     script::{self, CommandKeys, Run},
-    servers::{self, Server},
+    servers::Server,
     store_clock::StoreClock,
+    targets::Target,
 };
 use crate::{
     self as store, BackgroundQueue,
@@ -134,11 +136,27 @@ struct SharedQueue {
 static QUEUES: LiveList<SharedQueue> = LiveList::new();
 
 /// Callers in this process whose calls are not yet sent, and calls in flight.
-pub(super) fn waiting() -> (usize, usize) {
+fn waiting() -> (usize, usize) {
     let waiting = QUEUES.all().into_iter().map(|shared| shared.queue.lock().waiting());
     let (callers, calls): (Vec<_>, Vec<_>) = waiting.unzip();
     (callers.iter().sum(), calls.iter().sum())
 }
+
+pub(super) static QUEUED_CALLS: Computed<1> = Computed::gauge(
+    "tollgate_redis_queued_calls",
+    &[],
+    "Calls waiting to be sent to Redis.",
+    |[declared], page| {
+        page.single(declared, waiting().0);
+    },
+);
+
+pub(super) static CALLS_IN_FLIGHT: Computed<1> = Computed::gauge(
+    "tollgate_redis_calls_in_flight",
+    &[],
+    "Calls sent to Redis and not yet answered.",
+    |[declared], page| page.single(declared, waiting().1),
+);
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -172,7 +190,7 @@ impl Batcher {
         if is_sampled {
             let weak = Arc::downgrade(&handle);
             let live = move || weak.upgrade().map(|handle| handle.connection.clone());
-            tokio::spawn(servers::sample(server, live));
+            tokio::spawn(info::sample(server, live));
         }
         Self { handle }
     }

@@ -8,7 +8,8 @@ use tollgate_runtime::redact;
 
 use super::SharedCluster;
 use crate::redis::{
-    connection::{Connection, named, text},
+    connect::{named, text},
+    connection::Connection,
     error::SendError,
     url::Address,
 };

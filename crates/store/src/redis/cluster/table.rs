@@ -3,8 +3,9 @@
 use super::slots::{Range, SLOTS};
 use crate::redis::{
     batch::{Batcher, RequestOptions},
-    connect::{ConnectTemplate, Target},
+    connect::ConnectTemplate,
     script::CommandKeys,
+    targets::Target,
     url::Address,
 };
 

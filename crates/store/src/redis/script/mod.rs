@@ -1,22 +1,59 @@
-//! Command and reply of the decision script; `lua/decide/entry.lua` documents both.
+//! Scripts, and the command and reply of the one that decides; `lua/decide/entry.lua` documents both.
 
 mod names;
 mod pack;
 mod reply;
-mod source;
 
-use std::sync::LazyLock;
+use std::{borrow::Cow, sync::LazyLock};
 
 use ::redis::{Cmd, RedisError, cmd};
+use sha1_smol::Sha1;
 use tollgate_core::algorithm::Prefetch;
 
-pub use self::source::Script;
+use self::names::with_numbers;
 pub(crate) use self::{
     pack::{command, pack_parameter},
     reply::{check_error, is_unreached, read_replies, time_of},
 };
 pub use crate::request::RunOutcome;
 use crate::{key::CellKey, request::TagRequest};
+
+/// A script, with the SHA-1 digest that names it in Redis.
+#[derive(Clone, Debug)]
+pub struct Script {
+    source: Cow<'static, str>,
+    digest: String,
+}
+
+impl Script {
+    /// A script with this source.
+    pub fn new(source: &'static str) -> Self {
+        Self { source: source.into(), digest: Sha1::from(source).digest().to_string() }
+    }
+
+    /// A script of parts that use the [names] of numbers.
+    pub(super) fn composed(source: &str) -> Self {
+        let source = with_numbers(source);
+        Self { digest: Sha1::from(&source).digest().to_string(), source: source.into() }
+    }
+
+    /// SHA-1 digest that names the script in Redis.
+    pub(super) fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    pub(super) fn command(&self, keys: &[Vec<u8>], arguments: &[&[u8]]) -> Cmd {
+        let mut command = cmd("EVALSHA");
+        command.arg(&self.digest).arg(keys.len()).arg(keys).arg(arguments);
+        command
+    }
+
+    pub(super) fn load(&self) -> Cmd {
+        let mut command = cmd("SCRIPT");
+        command.arg("LOAD").arg(&*self.source);
+        command
+    }
+}
 
 /// The script that decides calls, composed of its parts in the order of their dependencies, those of the fast path first;
 /// after a first part, if its commands do not declare their keys.

@@ -1,11 +1,10 @@
 //! Servers to which this process has connections, by name: the state of these connections, and what the servers report of
 //! themselves.
 //!
-//! A server is listed while something of it is live: a connection, a circuit breaker, or the task that samples it. The
+//! A server is listed while something of it is live: a connection, a circuit breaker, or the task that samples it (`info`). The
 //! number of servers is bounded by the topology: those of the slot table, and a few that redirections name.
 
-pub(super) mod info;
-mod sampling;
+mod samples;
 
 use std::{
     collections::BTreeMap,
@@ -19,21 +18,21 @@ use std::{
 use parking_lot::Mutex;
 use tollgate_metrics::{Computed, Declared, Page};
 
-use self::sampling::Samples;
-pub(super) use self::sampling::{REPORTED, run as sample};
+use self::samples::Samples;
+pub(super) use self::samples::{Due, Memory, NoReport, REPORTED, ReplicaLag, Replication, Report};
 
 /// Servers with something live.
 static SERVERS: Mutex<BTreeMap<Arc<str>, Entry>> = Mutex::new(BTreeMap::new());
 
 /// Connections and samples of a server.
 #[derive(Debug, Default)]
-struct Entry {
+pub(super) struct Entry {
     /// Number of [`Server`] values of this name.
     handles: usize,
     /// Connections by [`LinkState`].
     connections: [usize; LinkState::NAMES.len()],
     open_breakers: usize,
-    samples: Samples,
+    pub(super) samples: Samples,
 }
 
 impl Entry {
@@ -69,7 +68,7 @@ impl Server {
         Arc::new(Self(name))
     }
 
-    fn update<T>(&self, update: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+    pub(super) fn update<T>(&self, update: impl FnOnce(&mut Entry) -> T) -> Option<T> {
         SERVERS.lock().get_mut(&self.0).map(update)
     }
 }

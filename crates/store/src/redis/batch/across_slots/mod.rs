@@ -15,18 +15,12 @@ use ::redis::{Pipeline, Value};
 use tokio::time::Instant;
 use tollgate_core::{RecordId, algorithm::Algorithm};
 
-use super::responses::{BoxedRequest, PendingRequest};
-use crate::{
-    after,
-    key::CellKey,
-    redis::{
-        connection::{Connection, LiveConnection},
-        error::SendError,
-        metrics::{CommandSlots, CommandSlotsGauge},
-        script::{self, CommandKeys},
-    },
-    request::Check,
-};
+use super::pending::{BoxedRequest, Command, PendingRequest};
+use crate::redis::connection::{Connection, LiveConnection};
+use crate::redis::error::SendError;
+use crate::redis::metrics::{CommandSlots, CommandSlotsGauge};
+use crate::redis::script::{self, CommandKeys};
+use crate::{after, key::CellKey, request::Check};
 
 /// Maximum number of calls in a command, where several are possible: they share the costs of a command, and none waits
 /// long for the others.
@@ -84,13 +78,6 @@ enum Permission {
     Granted,
     /// Refused until another probe at this time.
     Refused(Instant),
-}
-
-/// Calls of one command.
-#[derive(Debug)]
-pub(super) struct Command {
-    pub(super) keys: CommandKeys,
-    pub(super) pending: Vec<BoxedRequest>,
 }
 
 impl AcrossSlots {
@@ -269,7 +256,7 @@ fn checks(pending: &PendingRequest) -> (usize, Option<RecordId>, usize) {
 /// Work of a call, in checks: where hits are stored one by one, those of logs take a sixteenth of it, and permits as much each;
 /// a release may return many.
 fn work(pending: &PendingRequest) -> u64 {
-    let times = u64::from(pending.times());
+    let times = u64::from(pending.run().times);
     let of_check = |check: &Check| match check.policy.algorithm() {
         Algorithm::Concurrency if check.hits.is_refund() => 3,
         Algorithm::Concurrency => check.hits.charged().saturating_mul(times),

@@ -4,7 +4,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::{
-    redis::{ScriptClock, batch::responses::Waiter},
+    redis::{ScriptClock, batch::pending::Waiter},
     request::Cell,
     test_prelude::*,
 };

@@ -20,7 +20,7 @@ use tollgate_core::{
 
 use super::{
     DecisionResult, Submission,
-    responses::{BoxedRequest, PendingRequest, Waiter},
+    pending::{BoxedRequest, PendingRequest, Waiter},
 };
 use crate::{
     redis::error::SendError,

@@ -1,14 +1,22 @@
 use std::{
     io::{BufReader, Write as _},
     net::{TcpListener, TcpStream},
+    sync::Arc,
     thread,
 };
 
+use tokio::time::timeout;
+use tollgate_core::clock::Clock;
 use tollgate_metrics::Metric as _;
 
 use super::*;
 use crate::redis::{
-    batch::tests::read_command, connect::Target, connection, script::CommandKeys, servers::info::ReplicaLag,
+    batch::tests::read_command,
+    connection::{self, Connection},
+    info,
+    script::CommandKeys,
+    servers::Server,
+    targets::Target,
 };
 
 #[test]
@@ -64,15 +72,6 @@ fn a_refusal_is_logged_once_and_pauses_the_samples() {
     assert_eq!(samples.claim(at(601)), Some(Due::Everything));
     assert!(!samples.record_cpu(Err(NoReport::Refused), at(601)));
     assert!(!samples.record_cpu(Err(NoReport::Silent), at(1_300)));
-}
-
-#[test]
-fn the_clock_offset_counts_half_of_the_round_trip() {
-    let (own, ms) = (Duration::from_secs(1_000), Duration::from_millis);
-    assert_eq!(offset(own, ms(100), own + ms(50)), Some(0.0));
-    assert_eq!(offset(own, ms(100), own + ms(2_050)), Some(2.0));
-    assert_eq!(offset(own, ms(0), own - ms(250)), Some(-0.25));
-    assert_eq!(offset(own, ms(501), own), None, "too slow to be accurate");
 }
 
 #[test]
@@ -163,7 +162,7 @@ async fn a_server_is_sampled_by_its_connection_and_its_clock_is_compared() {
     let server = Server::new(&address.to_string());
     let target = Target::Server(Box::new(client), &[CommandKeys::NoSlots]);
     let connection = Connection::open(target, Arc::clone(&server), connection::failure_lines());
-    let sampling = tokio::spawn(run(Arc::clone(&server), move || Some(connection.clone())));
+    let sampling = tokio::spawn(info::sample(Arc::clone(&server), move || Some(connection.clone())));
     // The first one is taken within a second, unless a round trip takes too long.
     let complete = async {
         loop {

@@ -1,26 +1,15 @@
-//! Samples of what servers report of themselves by `INFO`, and of their clocks.
+//! Samples of what servers report of themselves, and of their clocks.
 //!
 //! The CPU time of the main thread shows how full a server is: the time that a pipelined write takes would also contain the
 //! network.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use ::redis::cmd;
-use tokio::time::{Instant, interval, timeout};
-use tollgate_core::clock::Clock;
+use tokio::time::Instant;
 use tollgate_metrics::{Computed, Declared, MetricKind, Page};
 
-use super::{
-    SERVERS, Server,
-    info::{self, Memory, Replication},
-};
-use crate::{
-    after,
-    redis::{
-        connection::{Connection, text},
-        error::SendError,
-    },
-};
+use super::SERVERS;
+use crate::after;
 
 /// Interval of the samples of a server, which the workers of a process take in turns.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
@@ -28,24 +17,15 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Samples of the CPU time for each one of everything.
 const SAMPLES_PER_REPORT: u32 = 3;
 
-/// Interval at which a worker checks whether a sample is due.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Time limit of a reply.
-const SAMPLE_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// Time until another sample is requested from a server that refused one: its user may lack the permission.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Age from which on a sample is no longer exported, as while a server is unreachable.
 const MAX_SAMPLE_AGE: Duration = Duration::from_secs(60);
 
-/// Longest round trip after which a server's clock is compared: the difference may be wrong by half of it.
-const MAX_CLOCK_ROUND_TRIP: Duration = Duration::from_millis(500);
-
 /// Samples of a server.
 #[derive(Debug, Default)]
-pub(super) struct Samples {
+pub(in crate::redis) struct Samples {
     next: Option<Instant>,
     taken: u32,
     cpu: Option<CpuSample>,
@@ -85,28 +65,57 @@ struct CpuSample {
     seconds: f64,
 }
 
+/// Memory of a server, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::redis) struct Memory {
+    pub(in crate::redis) used: u64,
+    /// Its limit; 0 without one.
+    pub(in crate::redis) max: u64,
+}
+
+/// Replication of a master.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::redis) struct Replication {
+    /// Bytes written to its replication stream.
+    pub(in crate::redis) offset: u64,
+    /// Replicas that receive the stream, and those that load a snapshot before.
+    pub(in crate::redis) online: u64,
+    pub(in crate::redis) syncing: u64,
+    /// The furthest behind of the replicas that receive the stream, if any does.
+    pub(in crate::redis) lag: Option<ReplicaLag>,
+}
+
+/// Distance of a replica from its master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::redis) struct ReplicaLag {
+    /// Bytes that it has not acknowledged.
+    pub(in crate::redis) bytes: u64,
+    /// Time since its last acknowledgement, which it sends every second.
+    pub(in crate::redis) seconds: u64,
+}
+
 /// Figures that a server reported of itself; those that it did not report are absent.
 #[derive(Clone, Copy, Debug)]
-struct Report {
-    at: Instant,
-    memory: Option<Memory>,
+pub(in crate::redis) struct Report {
+    pub(in crate::redis) at: Instant,
+    pub(in crate::redis) memory: Option<Memory>,
     /// Keys that it evicted since its start; once recorded, since the first reading.
-    evicted_keys: Option<u64>,
-    replication: Option<Replication>,
+    pub(in crate::redis) evicted_keys: Option<u64>,
+    pub(in crate::redis) replication: Option<Replication>,
     /// Seconds by which its clock is ahead of this instance's.
-    clock_offset: Option<f64>,
+    pub(in crate::redis) clock_offset: Option<f64>,
 }
 
 /// Sample that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
+pub(in crate::redis) enum Due {
     Cpu,
     Everything,
 }
 
 /// Reason why a server did not report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NoReport {
+pub(in crate::redis) enum NoReport {
     /// The server refused to, or its reply has another form.
     Refused,
     /// No response: the server may be busy, or disconnected.
@@ -115,7 +124,7 @@ enum NoReport {
 
 impl Samples {
     /// The sample that the caller is to take.
-    fn claim(&mut self, now: Instant) -> Option<Due> {
+    pub(in crate::redis) fn claim(&mut self, now: Instant) -> Option<Due> {
         if self.next.is_some_and(|next| next > now) {
             return None;
         }
@@ -127,7 +136,7 @@ impl Samples {
 
     /// Records the CPU time. Returns whether a refusal is to be logged.
     #[allow(clippy::float_arithmetic)] // Shown to people.
-    fn record_cpu(&mut self, seconds: Result<f64, NoReport>, now: Instant) -> bool {
+    pub(in crate::redis) fn record_cpu(&mut self, seconds: Result<f64, NoReport>, now: Instant) -> bool {
         match seconds {
             Ok(seconds) => {
                 let sample = CpuSample { at: now, seconds };
@@ -154,7 +163,7 @@ impl Samples {
     }
 
     /// Records a report of the process with this identifier.
-    fn record(&mut self, mut report: Report, run_id: Option<Box<str>>) {
+    pub(in crate::redis) fn record(&mut self, mut report: Report, run_id: Option<Box<str>>) {
         report.evicted_keys = report.evicted_keys.map(|count| self.evictions.add(run_id, count));
         self.report = Some(report);
     }
@@ -165,74 +174,6 @@ impl Samples {
         let utilization = self.utilization.filter(|_| self.cpu.is_some_and(|cpu| is_recent(cpu.at)));
         (utilization, self.report.as_ref().filter(|report| is_recent(report.at)))
     }
-}
-
-/// Samples a server, until `connection` returns none.
-pub(in crate::redis) async fn run(server: Arc<Server>, connection: impl Fn() -> Option<Connection>) {
-    let mut checks = interval(CHECK_INTERVAL);
-    loop {
-        checks.tick().await;
-        let Some(connection) = connection() else { return };
-        if !connection.is_up() {
-            continue;
-        }
-        let due = server.update(|entry| entry.samples.claim(Instant::now())).flatten();
-        let Some(due) = due else { continue };
-        let cpu = section(&connection, "cpu", info::cpu_seconds).await;
-        let now = Instant::now();
-        if server.update(|entry| entry.samples.record_cpu(cpu, now)) == Some(true) {
-            tracing::info!(%server, "Redis refused INFO; server metrics are missing");
-        }
-        if due == Due::Everything && cpu.is_ok() {
-            let run_id = section(&connection, "server", info::run_id).await.ok();
-            let report = report(&connection).await;
-            server.update(|entry| entry.samples.record(report, run_id));
-        }
-    }
-}
-
-async fn report(connection: &Connection) -> Report {
-    let memory = section(connection, "memory", info::memory).await.ok();
-    let evicted_keys = section(connection, "stats", info::evicted_keys).await.ok();
-    let replication = section(connection, "replication", info::replication).await.ok();
-    let clock_offset = clock_offset(connection).await;
-    Report { at: Instant::now(), memory, evicted_keys, replication, clock_offset }
-}
-
-/// Reads a section of `INFO`. One command has one section: Redis 6 accepts no more.
-async fn section<T>(
-    connection: &Connection,
-    name: &str,
-    read: impl FnOnce(&str) -> Option<T>,
-) -> Result<T, NoReport> {
-    let mut command = cmd("INFO");
-    command.arg(name);
-    match timeout(SAMPLE_TIMEOUT, connection.send(&command)).await {
-        Ok(Ok(reply)) => text(&reply).and_then(read).ok_or(NoReport::Refused),
-        Ok(Err(SendError::Failed(error))) if error.code().is_some() => Err(NoReport::Refused),
-        Ok(Err(_)) | Err(_) => Err(NoReport::Silent),
-    }
-}
-
-/// Seconds by which the server's clock is ahead of this instance's, if that can be measured.
-async fn clock_offset(connection: &Connection) -> Option<f64> {
-    // In this order, so that a pause in between counts as a part of the round trip.
-    let began = Instant::now();
-    let sent_at = Clock::System.now();
-    let reply = timeout(SAMPLE_TIMEOUT, connection.send(&cmd("TIME"))).await.ok()?.ok()?;
-    offset(Duration::from_micros(sent_at.as_micros()), began.elapsed(), info::time(&reply)?)
-}
-
-/// Seconds by which a clock that showed `server` within a round trip is ahead of the own one, which showed `sent_at` at its
-/// begin.
-#[allow(clippy::float_arithmetic)] // Shown to people.
-fn offset(sent_at: Duration, round_trip: Duration, server: Duration) -> Option<f64> {
-    if round_trip > MAX_CLOCK_ROUND_TRIP {
-        return None;
-    }
-    let own = sent_at.saturating_add(round_trip.checked_div(2)?);
-    let ahead = server.saturating_sub(own).as_secs_f64();
-    Some(ahead - own.saturating_sub(server).as_secs_f64())
 }
 
 const fn declare(kind: MetricKind, name: &'static str, help: &'static str) -> Declared {

@@ -1,41 +1,92 @@
-//! Replies to `INFO` and `TIME`.
+//! The task that samples a server by `INFO` and `TIME`, and the reading of the replies.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use ::redis::Value;
+use ::redis::{Value, cmd};
+use tokio::time::{Instant, interval, timeout};
+use tollgate_core::clock::Clock;
 
-use crate::redis::connection::text;
+use super::servers::{Due, Memory, NoReport, ReplicaLag, Replication, Report, Server};
+use super::{connect::text, connection::Connection, error::SendError};
 
-/// Memory of a server, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Memory {
-    pub(super) used: u64,
-    /// Its limit; 0 without one.
-    pub(super) max: u64,
+/// Interval at which a worker checks whether a sample is due.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time limit of a reply.
+const SAMPLE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Longest round trip after which a server's clock is compared: the difference may be wrong by half of it.
+const MAX_CLOCK_ROUND_TRIP: Duration = Duration::from_millis(500);
+
+/// Samples a server, until `connection` returns none.
+pub(super) async fn sample(server: Arc<Server>, connection: impl Fn() -> Option<Connection>) {
+    let mut checks = interval(CHECK_INTERVAL);
+    loop {
+        checks.tick().await;
+        let Some(connection) = connection() else { return };
+        if !connection.is_up() {
+            continue;
+        }
+        let due = server.update(|entry| entry.samples.claim(Instant::now())).flatten();
+        let Some(due) = due else { continue };
+        let cpu = section(&connection, "cpu", cpu_seconds).await;
+        let now = Instant::now();
+        if server.update(|entry| entry.samples.record_cpu(cpu, now)) == Some(true) {
+            tracing::info!(%server, "Redis refused INFO; server metrics are missing");
+        }
+        if due == Due::Everything && cpu.is_ok() {
+            let run_id = section(&connection, "server", run_id).await.ok();
+            let report = report(&connection).await;
+            server.update(|entry| entry.samples.record(report, run_id));
+        }
+    }
 }
 
-/// Replication of a master.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Replication {
-    /// Bytes written to its replication stream.
-    pub(super) offset: u64,
-    /// Replicas that receive the stream, and those that load a snapshot before.
-    pub(super) online: u64,
-    pub(super) syncing: u64,
-    /// The furthest behind of the replicas that receive the stream, if any does.
-    pub(super) lag: Option<ReplicaLag>,
+async fn report(connection: &Connection) -> Report {
+    let memory = section(connection, "memory", memory).await.ok();
+    let evicted_keys = section(connection, "stats", evicted_keys).await.ok();
+    let replication = section(connection, "replication", replication).await.ok();
+    let clock_offset = clock_offset(connection).await;
+    Report { at: Instant::now(), memory, evicted_keys, replication, clock_offset }
 }
 
-/// Distance of a replica from its master.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReplicaLag {
-    /// Bytes that it has not acknowledged.
-    pub(super) bytes: u64,
-    /// Time since its last acknowledgement, which it sends every second.
-    pub(super) seconds: u64,
+/// Reads a section of `INFO`. One command has one section: Redis 6 accepts no more.
+async fn section<T>(
+    connection: &Connection,
+    name: &str,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, NoReport> {
+    let mut command = cmd("INFO");
+    command.arg(name);
+    match timeout(SAMPLE_TIMEOUT, connection.send(&command)).await {
+        Ok(Ok(reply)) => text(&reply).and_then(read).ok_or(NoReport::Refused),
+        Ok(Err(SendError::Failed(error))) if error.code().is_some() => Err(NoReport::Refused),
+        Ok(Err(_)) | Err(_) => Err(NoReport::Silent),
+    }
 }
 
-pub(in crate::redis) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+/// Seconds by which the server's clock is ahead of this instance's, if that can be measured.
+async fn clock_offset(connection: &Connection) -> Option<f64> {
+    // In this order, so that a pause in between counts as a part of the round trip.
+    let began = Instant::now();
+    let sent_at = Clock::System.now();
+    let reply = timeout(SAMPLE_TIMEOUT, connection.send(&cmd("TIME"))).await.ok()?.ok()?;
+    offset(Duration::from_micros(sent_at.as_micros()), began.elapsed(), time(&reply)?)
+}
+
+/// Seconds by which a clock that showed `server` within a round trip is ahead of the own one, which showed `sent_at` at its
+/// begin.
+#[allow(clippy::float_arithmetic)] // Shown to people.
+fn offset(sent_at: Duration, round_trip: Duration, server: Duration) -> Option<f64> {
+    if round_trip > MAX_CLOCK_ROUND_TRIP {
+        return None;
+    }
+    let own = sent_at.saturating_add(round_trip.checked_div(2)?);
+    let ahead = server.saturating_sub(own).as_secs_f64();
+    Some(ahead - own.saturating_sub(server).as_secs_f64())
+}
+
+pub(super) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.map(str::trim)
 }
@@ -46,7 +97,7 @@ fn number(text: &str, name: &str) -> Option<u64> {
 
 /// CPU time of a server's main thread in seconds, by the text of `INFO cpu`; of all threads, before Redis 6.2.
 #[allow(clippy::float_arithmetic)] // Shown to people.
-pub(super) fn cpu_seconds(text: &str) -> Option<f64> {
+fn cpu_seconds(text: &str) -> Option<f64> {
     let seconds = |name| field(text, name)?.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
     let sum = |user, system| Some(seconds(user)? + seconds(system)?);
     sum("used_cpu_user_main_thread", "used_cpu_sys_main_thread")
@@ -54,23 +105,23 @@ pub(super) fn cpu_seconds(text: &str) -> Option<f64> {
 }
 
 /// Reads the text of `INFO memory`.
-pub(super) fn memory(text: &str) -> Option<Memory> {
+fn memory(text: &str) -> Option<Memory> {
     Some(Memory { used: number(text, "used_memory")?, max: number(text, "maxmemory").unwrap_or(0) })
 }
 
 /// Keys that a server evicted since its start, by the text of `INFO stats`.
-pub(super) fn evicted_keys(text: &str) -> Option<u64> {
+fn evicted_keys(text: &str) -> Option<u64> {
     number(text, "evicted_keys")
 }
 
 /// Identifier of a server's process, by the text of `INFO server`.
-pub(super) fn run_id(text: &str) -> Option<Box<str>> {
+fn run_id(text: &str) -> Option<Box<str>> {
     field(text, "run_id").map(Box::from)
 }
 
 /// Reads the text of `INFO replication`; `None` unless the server is a master.
 #[allow(clippy::arithmetic_side_effects)] // Numbers of lines.
-pub(super) fn replication(text: &str) -> Option<Replication> {
+fn replication(text: &str) -> Option<Replication> {
     if field(text, "role") != Some("master") {
         return None;
     }
@@ -99,7 +150,7 @@ pub(super) fn replication(text: &str) -> Option<Replication> {
 }
 
 /// The time of a reply to `TIME`, since the Unix epoch.
-pub(super) fn time(reply: &Value) -> Option<Duration> {
+fn time(reply: &Value) -> Option<Duration> {
     let Value::Array(parts) = reply else { return None };
     let number = |part: &Value| match part {
         Value::Int(number) => u64::try_from(*number).ok(),
@@ -112,6 +163,15 @@ pub(super) fn time(reply: &Value) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_clock_offset_counts_half_of_the_round_trip() {
+        let (own, ms) = (Duration::from_secs(1_000), Duration::from_millis);
+        assert_eq!(offset(own, ms(100), own + ms(50)), Some(0.0));
+        assert_eq!(offset(own, ms(100), own + ms(2_050)), Some(2.0));
+        assert_eq!(offset(own, ms(0), own - ms(250)), Some(-0.25));
+        assert_eq!(offset(own, ms(501), own), None, "too slow to be accurate");
+    }
 
     #[test]
     fn the_cpu_time_is_that_of_the_main_thread_if_the_server_reports_it() {
