@@ -12,7 +12,7 @@ use super::connect::{ConnectError, ConnectTemplate, broken, connect, preload_scr
 use super::sentinel::{Master, Sentinels};
 use super::{Topology, script::CommandKeys, url::Address};
 
-/// Interval of the probes of the connection.
+/// Interval of the probes of a subscription.
 const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 /// Time that a subscription has to last before its next failure is logged.
 const SETTLE_TIME: Duration = Duration::from_secs(10);
