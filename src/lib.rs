@@ -46,7 +46,6 @@ pub use tollgate_store as store;
 
 pub mod settings;
 pub mod bootstrap;
-pub mod documentation;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;

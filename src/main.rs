@@ -9,7 +9,7 @@ use std::{
 use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
-    bootstrap, documentation,
+    bootstrap,
     settings::{self, Command, Settings},
 };
 
@@ -20,10 +20,13 @@ fn main() -> ExitCode {
     match settings::parse(env::args_os(), env::vars_os()) {
         Ok(Command::Serve(settings)) => serve(*settings),
         #[cfg(feature = "cli")]
+        // An error means that the reader of the report closed the pipe.
         Ok(Command::Cli(command)) => {
-            exit_code(&command.run(settings::command(), &mut io::stdout(), &mut io::stderr()))
+            match command.run(settings::command(), &mut io::stdout(), &mut io::stderr()) {
+                Ok(true) => ExitCode::SUCCESS,
+                Ok(false) | Err(_) => ExitCode::FAILURE,
+            }
         }
-        Ok(Command::Docs(page)) => exit_code(&documentation::run(page, &mut io::stdout())),
         Err(error) => {
             error.print();
             error.exit_code().into()
@@ -54,14 +57,5 @@ fn serve(settings: Settings) -> ExitCode {
             tracing::error!(%error, "tollgate stopped with an error");
             error.exit_code().into()
         }
-    }
-}
-
-/// Returns 0 if a subcommand succeeded without findings, else 1.
-fn exit_code(succeeded: &io::Result<bool>) -> ExitCode {
-    match succeeded {
-        Ok(true) => ExitCode::SUCCESS,
-        // An error means that the reader of the report closed the pipe.
-        Ok(false) | Err(_) => ExitCode::FAILURE,
     }
 }

@@ -59,6 +59,8 @@ mod process;
 mod prose;
 mod readiness;
 mod recipes;
+#[path = "../examples/docs.rs"]
+mod reference_pages;
 mod redis_servers;
 mod reference;
 #[cfg(feature = "regions")]

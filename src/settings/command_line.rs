@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{
-    ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+    ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
@@ -16,24 +16,8 @@ use tollgate_flags::{
 use super::{Settings, SettingsError, environment};
 
 /// Flags of `tollgate serve` that `-h` shows; `--help` shows all.
-const BASIC: [&str; 16] = [
-    "config",
-    "rules",
-    "store",
-    "store-timeout",
-    "on-store-error",
-    "grpc-address",
-    "grpc-tls",
-    "response-headers",
-    "shadow-mode",
-    "http-address",
-    "workers",
-    "drain-delay",
-    "log-level",
-    "admin-address",
-    "admin-token-file",
-    "otlp-endpoint",
-];
+const BASIC: &str = "config rules store store-timeout on-store-error grpc-address grpc-tls response-headers shadow-mode \
+                     http-address workers drain-delay log-level admin-address admin-token-file otlp-endpoint";
 
 /// A parsed command line.
 #[derive(Debug)]
@@ -43,8 +27,6 @@ pub enum Command {
     /// Another subcommand.
     #[cfg(feature = "cli")]
     Cli(Box<tollgate_cli::Command>),
-    /// Print a generated page of the documentation.
-    Docs(DocsPage),
 }
 
 /// A rate-limit service for Envoy and Istio.
@@ -72,26 +54,6 @@ enum Verb {
     #[cfg(feature = "cli")]
     #[command(flatten)]
     Cli(tollgate_cli::Verb),
-    /// Print a generated page of the documentation, in Markdown.
-    #[command(hide = true)]
-    Docs {
-        /// Page of docs/reference.
-        #[arg(value_name = "PAGE", value_enum)]
-        page: DocsPage,
-    },
-}
-
-/// Generated page of the documentation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DocsPage {
-    /// Flags and variables of `tollgate serve`.
-    Settings,
-    /// Variables of envoyproxy/ratelimit.
-    Environment,
-    /// Subcommands.
-    Cli,
-    /// Metrics.
-    Metrics,
 }
 
 /// Parses a command line, whose first word is the name of the program, and the environment.
@@ -138,7 +100,6 @@ fn parse_words(
     };
     let found = match verb.map(clap::Command::get_name) {
         // These print files for other programs.
-        Some(DOCS) => EnvironmentFlags::default(),
         #[cfg(feature = "cli")]
         Some(verb) if tollgate_cli::prints_files(verb) => EnvironmentFlags::default(),
         Some(_) | None => {
@@ -166,7 +127,6 @@ fn stated_command(matches: &ArgMatches, notices: Vec<String>) -> Result<Command,
         Verb::Serve(settings) => Command::Serve(Box::new(settings.resolved(notices)?)),
         #[cfg(feature = "cli")]
         Verb::Cli(verb) => Command::Cli(Box::new(tollgate_cli::Command::new(verb, matches)?)),
-        Verb::Docs { page } => Command::Docs(page),
     })
 }
 
@@ -233,7 +193,6 @@ fn required_flags(error: &clap::Error) -> impl Iterator<Item = String> {
 }
 
 const SERVE: &str = "serve";
-const DOCS: &str = "docs";
 
 /// The command line, with the variables of each flag in its help.
 pub fn command() -> clap::Command {
@@ -249,7 +208,7 @@ pub fn command() -> clap::Command {
 
 /// A flag that `-h` shows only if it is a basic one.
 fn brief(arg: clap::Arg) -> clap::Arg {
-    let is_basic = arg.get_long().is_none_or(|flag| BASIC.contains(&flag));
+    let is_basic = arg.get_long().is_none_or(|flag| BASIC.split(' ').any(|basic| basic == flag));
     arg.hide_short_help(!is_basic)
 }
 
@@ -273,6 +232,7 @@ pub fn served(flags: &[OsString]) -> Result<Box<Settings>, SettingsError> {
     let words = ["tollgate", "serve"].map(OsString::from).into_iter().chain(flags.iter().cloned());
     match parse(words, [])? {
         Command::Serve(settings) => Ok(settings),
-        _ => Err(vec![Problem::new("serve", "expected only flags")].into()),
+        #[cfg(feature = "cli")]
+        Command::Cli(_) => Err(vec![Problem::new("serve", "expected only flags")].into()),
     }
 }

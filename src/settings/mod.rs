@@ -29,7 +29,7 @@ use tollgate_serve::{grpc::GrpcSettings, http::HttpSettings, service::ResponseOp
 use tollgate_telemetry::{log::LogSettings, statsd::StatsdSettings, traces::TraceSettings};
 
 pub use self::{
-    command_line::{Command, DocsPage, collects, command, parse, served, serving},
+    command_line::{Command, collects, command, parse, served, serving},
     environment::variable,
     error::SettingsError,
     rules::RulesSettings,

@@ -1,7 +1,7 @@
 //! Names of flags, keys, algorithms, metrics and log messages.
 
 use super::*;
-use crate::architecture::crate_sources;
+use crate::{architecture::crate_sources, reference_pages};
 
 #[test]
 fn flags_and_variables_are_named_as_they_are() {
@@ -103,7 +103,7 @@ fn every_algorithm_is_in_the_tables_that_compare_them() {
 
 #[test]
 fn every_metric_is_in_its_table_and_no_other() {
-    let generated = output_of(command().args(["docs", "metrics"]));
+    let generated = reference_pages::page("metrics");
     let names = rows(&generated).into_iter().flat_map(|row| quoted(row[0], '`'));
     let known: BTreeSet<String> = names.filter(|name| name.starts_with("tollgate_")).collect();
     assert!(known.len() >= 40, "{known:?}");

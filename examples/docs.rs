@@ -1,13 +1,15 @@
-//! `tollgate docs`: the pages of `docs/reference` that are generated from code.
+//! Prints a page of `docs/reference` that is generated from code: `cargo run --example docs metrics`.
 
-use std::io::{self, Write};
+#![allow(clippy::arithmetic_side_effects, clippy::expect_used, clippy::print_stdout)]
 
 use clap::{Arg, ArgAction, Command};
-
-use crate::{
+use tollgate::{
     bootstrap::catalogue,
-    settings::{DocsPage, command, reference_variables},
+    settings::{command, reference_variables},
 };
+
+/// The generated pages.
+pub(crate) const PAGES: [&str; 4] = ["settings", "environment", "cli", "metrics"];
 
 const SETTINGS: &str = "# Settings
 
@@ -61,24 +63,21 @@ plane, has no series. Those that begin with `ratelimit_` are exported with `--re
 
 ";
 
-/// Prints a page in Markdown.
-///
-/// # Errors
-/// The output is closed.
-pub fn run(page: DocsPage, out: &mut impl Write) -> io::Result<bool> {
-    write!(out, "{}", text(page))?;
-    Ok(true)
+#[allow(dead_code, reason = "tests call `page`")]
+fn main() {
+    let name = std::env::args().nth(1).filter(|name| PAGES.contains(&name.as_str()));
+    print!("{}", page(&name.expect("the name of a generated page of docs/reference")));
 }
 
 /// A page in Markdown, with a first line on how to generate it.
-fn text(page: DocsPage) -> String {
-    let (name, body) = match page {
-        DocsPage::Settings => ("settings", settings_page()),
-        DocsPage::Environment => ("environment", environment_page()),
-        DocsPage::Cli => ("cli", cli_page()),
-        DocsPage::Metrics => ("metrics", metrics_page()),
+pub(crate) fn page(name: &str) -> String {
+    let body = match name {
+        "settings" => settings_page(),
+        "environment" => environment_page(),
+        "cli" => cli_page(),
+        _ => metrics_page(),
     };
-    format!("<!-- Generated: tollgate docs {name} > docs/reference/{name}.md -->\n\n{body}")
+    format!("<!-- Generated: cargo run --example docs {name} > docs/reference/{name}.md -->\n\n{body}")
 }
 
 /// Flags and variables of `tollgate serve`.
