@@ -100,7 +100,7 @@ impl Control {
             return Ok(Vec::new());
         }
         match &self.0.backend {
-            Backend::Memory(memory) => Ok(memory.state().versions(before, limit)),
+            Backend::Memory(memory) => Ok(memory.state.lock().versions(before, limit)),
             Backend::Redis(redis) => versions::versions(redis, before, limit).await,
         }
     }
@@ -126,7 +126,7 @@ impl Control {
             return Ok(None);
         }
         match &self.0.backend {
-            Backend::Memory(memory) => Ok(memory.state().current().map(|stored| stored.version.number)),
+            Backend::Memory(memory) => Ok(memory.state.lock().current().map(|stored| stored.version.number)),
             Backend::Redis(redis) => redis.current().await,
         }
     }
@@ -151,7 +151,7 @@ impl Control {
         };
         let audit = AuditEntry::new(&version.author, action, subject, version.comment.clone());
         let applied = match &self.0.backend {
-            Backend::Memory(memory) => memory.update(|state| state.apply(stored, audit)),
+            Backend::Memory(memory) => memory.state.lock().apply(stored, audit),
             Backend::Redis(redis) => versions::apply(redis, stored, audit).await,
         };
         self.0.changed.notify_one();
@@ -240,7 +240,7 @@ impl Control {
     /// When the store does not respond.
     pub async fn audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
         match &self.0.backend {
-            Backend::Memory(memory) => Ok(memory.state().audit(before, limit)),
+            Backend::Memory(memory) => Ok(memory.state.lock().audit(before, limit)),
             Backend::Redis(redis) => redis.audit(before, limit).await,
         }
     }
@@ -263,7 +263,7 @@ impl Control {
             self.require_writable()?;
         }
         let changed = match &self.0.backend {
-            Backend::Memory(memory) => memory.update(|state| state.change(change, audit)),
+            Backend::Memory(memory) => memory.state.lock().change(change, audit),
             Backend::Redis(redis) => redis.change(change, audit).await,
         };
         if affects_instances {
@@ -339,14 +339,14 @@ pub(crate) enum Backend {
 impl Backend {
     pub(crate) async fn version(&self, number: u64) -> ControlResult<Option<Arc<StoredVersion>>> {
         match self {
-            Self::Memory(memory) => Ok(memory.state().version(number)),
+            Self::Memory(memory) => Ok(memory.state.lock().version(number)),
             Self::Redis(redis) => versions::version(redis, number).await,
         }
     }
 
     pub(crate) async fn runtime(&self) -> ControlResult<StoredRuntime> {
         match self {
-            Self::Memory(memory) => Ok(memory.state().runtime()),
+            Self::Memory(memory) => Ok(memory.state.lock().runtime()),
             Self::Redis(redis) => redis.runtime().await,
         }
     }

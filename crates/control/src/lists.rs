@@ -6,7 +6,7 @@ use tollgate_rules::{ALL_NAMES, List, Listing, ListingError, Lists, SwitchMode};
 
 use crate::bounds::{MAX_ENTRIES, MAX_NAME_BYTES, MAX_PAIRS, MAX_SWITCHES, MAX_VALUE_BYTES, truncated};
 use crate::model::{check_count, check_size};
-use crate::{AutomaticEntry, AutomaticMode, ControlResult, ListPair, Ramp, RampError, pairs::pairs_text};
+use crate::{AutomaticEntry, AutomaticMode, ControlResult, ListPair, Ramp, pairs::pairs_text};
 
 /// An entry of a list, as an operator wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,22 +63,7 @@ pub struct Runtime {
     pub switches: Vec<Switch>,
 }
 
-/// Error of an invalid switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SwitchError {
-    #[error("the domain is missing; expected a name, or `*` for an emergency of all domains")]
-    NoDomain,
-    #[error("the rule is missing; expected its path, or `*` for an emergency")]
-    NoRule,
-    #[error("an emergency is one of all rules; expected `*` as the rule")]
-    SingleRule,
-    #[error("`enforce_percent` and ramps need a rule in shadow mode; expected the mode `shadow`")]
-    ShareBesideMode,
-    #[error("a ramp ends with its last step; expected no other end")]
-    EndOfRamp,
-    #[error(transparent)]
-    Ramp(#[from] RampError),
-}
+const NOT_ALL_RULES: &str = "an emergency is one of all rules; expected `*` as the rule";
 
 /// Validates an entry before it is added, and returns its compiled form.
 ///
@@ -93,20 +78,25 @@ pub fn check_entry(entry: &ListEntry) -> Result<Listing, ListingError> {
 ///
 /// # Errors
 /// When it is invalid.
-pub fn check_switch(switch: &Switch) -> Result<(), SwitchError> {
-    match switch {
-        _ if switch.domain.is_empty() => Err(SwitchError::NoDomain),
-        _ if switch.rule.is_empty() => Err(SwitchError::NoRule),
-        Switch { mode: SwitchMode::Emergency, rule, .. } if rule != ALL_NAMES => Err(SwitchError::SingleRule),
+pub fn check_switch(switch: &Switch) -> Result<(), String> {
+    let problem = match switch {
+        _ if switch.domain.is_empty() => {
+            "the domain is missing; expected a name, or `*` for an emergency of all domains"
+        }
+        _ if switch.rule.is_empty() => "the rule is missing; expected its path, or `*` for an emergency",
+        Switch { mode: SwitchMode::Emergency, rule, .. } if rule != ALL_NAMES => NOT_ALL_RULES,
         Switch { mode, enforce_percent, ramp, .. }
             if *mode != SwitchMode::Shadow && (enforce_percent.is_some() || ramp.is_some()) =>
         {
-            Err(SwitchError::ShareBesideMode)
+            "`enforce_percent` and ramps need a rule in shadow mode; expected the mode `shadow`"
         }
-        Switch { ramp: Some(_), expires_at_ms: Some(_), .. } => Err(SwitchError::EndOfRamp),
-        Switch { ramp: Some(ramp), .. } => Ok(ramp.check()?),
-        _ => Ok(()),
-    }
+        Switch { ramp: Some(_), expires_at_ms: Some(_), .. } => {
+            "a ramp ends with its last step; expected no other end"
+        }
+        Switch { ramp: Some(ramp), .. } => return ramp.check(),
+        _ => return Ok(()),
+    };
+    Err(problem.to_owned())
 }
 
 /// Compiles the lists and switches that have not expired at `now_ms`, in milliseconds since 1970. Invalid ones, which
@@ -305,7 +295,7 @@ pub(crate) mod tests {
             mode: SwitchMode::Emergency,
             ..switch(rule, Some(11))
         };
-        assert_eq!(check_switch(&emergency("d", "k")), Err(SwitchError::SingleRule));
+        assert_eq!(check_switch(&emergency("d", "k")), Err(NOT_ALL_RULES.to_owned()));
         let runtime = |switches| Runtime { generation: 1, entries: vec![], switches, ..Runtime::default() };
         let (lists, problems) = compile(&runtime(vec![emergency("d", ALL_NAMES)]), 10);
         assert_eq!((lists.is_emergency("d"), lists.is_emergency("e")), (true, false));

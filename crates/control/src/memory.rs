@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tollgate_core::clock::now_ms;
 
@@ -24,9 +23,7 @@ use crate::{
 /// Store in this process.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    state: ArcSwap<MemoryState>,
-    /// Held during a change of the state.
-    writer: Mutex<()>,
+    pub(crate) state: Mutex<MemoryState>,
     /// The last heartbeat of this instance, which is the only one.
     instance: Mutex<Option<Instance>>,
     pub(crate) events: EventLog,
@@ -34,27 +31,10 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The present state.
-    pub(crate) fn state(&self) -> Arc<MemoryState> {
-        self.state.load_full()
-    }
-
-    /// Applies `change` to the state, unless it fails.
-    pub(crate) fn update<T>(
-        &self,
-        change: impl FnOnce(&mut MemoryState) -> ControlResult<T>,
-    ) -> ControlResult<T> {
-        let _guard = self.writer.lock();
-        let mut next = MemoryState::clone(&self.state.load());
-        let result = change(&mut next)?;
-        self.state.store(Arc::new(next));
-        Ok(result)
-    }
-
     /// Records the heartbeat of this instance, which holds the overrides that the store has.
     pub(crate) fn heartbeat(&self, instance: Instance, overrides: BookHead) -> StoreHead {
         *self.instance.lock() = Some(instance);
-        let state = self.state();
+        let state = self.state.lock();
         StoreHead {
             current: state.current().map(|stored| stored.id()),
             files: FilesPresence::Present,
@@ -70,19 +50,19 @@ impl Memory {
     }
 }
 
-/// Content of the store; cheap to clone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Content of the store.
+#[derive(Debug, Default)]
 pub(crate) struct MemoryState {
     /// By number; the last one is current.
     versions: BTreeMap<u64, Arc<StoredVersion>>,
     runtime: Runtime,
     /// Newest last.
-    audit: VecDeque<Arc<AuditEntry>>,
+    audit: VecDeque<AuditEntry>,
     /// Automatic entries, and their audit log, which leaves operators' entries their room.
     automatic: AutomaticEntries,
-    automatic_audit: VecDeque<Arc<AuditEntry>>,
+    automatic_audit: VecDeque<AuditEntry>,
     /// The audit log of overrides, beside the others because earlier releases reject their actions.
-    override_audit: VecDeque<Arc<AuditEntry>>,
+    override_audit: VecDeque<AuditEntry>,
     /// Number of audit log entries so far.
     audited: u64,
 }
@@ -173,9 +153,9 @@ impl MemoryState {
     pub(crate) fn audit(&self, before: Option<&str>, limit: usize) -> Vec<AuditEntry> {
         let before = before.map_or(u64::MAX, |id| id.parse().unwrap_or(0));
         let number = |entry: &AuditEntry| entry.id.parse().unwrap_or(0);
-        let latest = |log: &VecDeque<Arc<AuditEntry>>| {
+        let latest = |log: &VecDeque<AuditEntry>| {
             let earlier = log.iter().rev().filter(|entry| number(entry) < before);
-            earlier.take(limit).map(|entry| AuditEntry::clone(entry)).collect()
+            earlier.take(limit).cloned().collect()
         };
         let logs: [Vec<_>; 3] = [&self.audit, &self.automatic_audit, &self.override_audit].map(latest);
         let mut all = logs.concat();
@@ -201,15 +181,15 @@ impl MemoryState {
     }
 }
 
-fn append(log: &mut VecDeque<Arc<AuditEntry>>, entry: AuditEntry) {
-    log.push_back(Arc::new(entry));
+fn append(log: &mut VecDeque<AuditEntry>, entry: AuditEntry) {
+    log.push_back(entry);
     while log.len() > MAX_AUDIT_ENTRIES {
         log.pop_front();
     }
 }
 
 /// Automatic entries by their ids.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct AutomaticEntries {
     entries: BTreeMap<String, AutomaticEntry>,
     /// Number of changes.

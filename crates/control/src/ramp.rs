@@ -56,19 +56,6 @@ tollgate_core::named! {
     }
 }
 
-/// Error of an invalid ramp.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RampError {
-    /// Steps that do not increase, none, or too many.
-    #[error(
-        "the steps of a ramp are wrong; expected 1 to {MAX_RAMP_STEPS} percentages, each above the one before"
-    )]
-    Steps,
-    /// Steps that are too short or too long.
-    #[error("the steps of a ramp are too short or too long; expected 1 second to 7 days for each")]
-    StepTime,
-}
-
 /// Number of enforced keys of a rule with requests in the fleet, or of a fair sample of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EnforcedKeys {
@@ -108,12 +95,16 @@ impl Ramp {
     ///
     /// # Errors
     /// When there are too few or too many, or one is not above the one before, too short or too long.
-    pub fn check(&self) -> Result<(), RampError> {
+    pub fn check(&self) -> Result<(), String> {
         let increases = self.plan.steps.is_sorted_by(|one, next| one < next);
-        if !(1..=MAX_RAMP_STEPS).contains(&self.plan.steps.len()) || !increases {
-            return Err(RampError::Steps);
-        }
-        if STEP_MS.contains(&self.plan.step_ms) { Ok(()) } else { Err(RampError::StepTime) }
+        let (wrong, expected) = if !(1..=MAX_RAMP_STEPS).contains(&self.plan.steps.len()) || !increases {
+            ("wrong", format!("1 to {MAX_RAMP_STEPS} percentages, each above the one before"))
+        } else if !STEP_MS.contains(&self.plan.step_ms) {
+            ("too short or too long", "1 second to 7 days for each".to_owned())
+        } else {
+            return Ok(());
+        };
+        Err(format!("the steps of a ramp are {wrong}; expected {expected}"))
     }
 
     /// The share of the active step, or of what a ramp that ended has left.
@@ -249,13 +240,17 @@ mod tests {
             let steps = percents.iter().copied().map(share).collect();
             Ramp { plan: RampPlan { steps, ..ramp().plan }, ..ramp() }
         };
+        let expected =
+            "the steps of a ramp are wrong; expected 1 to 20 percentages, each above the one before";
+        let wrong = Err(expected.to_owned());
         for steps in [&[][..], &[10.0, 10.0], &[10.0, 5.0]] {
-            assert_eq!(of(steps).check(), Err(RampError::Steps), "{steps:?}");
+            assert_eq!(of(steps).check(), wrong, "{steps:?}");
         }
         let many: Vec<f64> = (1..=21).map(f64::from).collect();
-        assert_eq!(of(&many).check(), Err(RampError::Steps));
+        assert_eq!(of(&many).check(), wrong);
         let short = Ramp { plan: RampPlan { step_ms: 999, ..ramp().plan }, ..ramp() };
-        assert_eq!(short.check(), Err(RampError::StepTime));
+        let expected = "the steps of a ramp are too short or too long; expected 1 second to 7 days for each";
+        assert_eq!(short.check(), Err(expected.to_owned()));
     }
 
     #[test]

@@ -104,7 +104,7 @@ pub(super) async fn set_switch(api: Api, caller: Caller, body: JsonBody<SetSwitc
         created_at_ms,
         expires_at_ms: expires_at(created_at_ms, request.expires_in_s)?,
     };
-    check_switch(&switch).map_err(|error| ApiError::InvalidLimit(error.to_string()))?;
+    check_switch(&switch).map_err(ApiError::InvalidLimit)?;
     let is_emergency = switch.mode == SwitchMode::Emergency;
     if is_emergency && !has_domain(&api, &switch.domain) {
         return Err(ApiError::NotFound("no active domain has this name".to_owned()));
@@ -312,7 +312,7 @@ fn check_overrides(api: &Api, entries: &[OverrideEntry], force: bool) -> Result<
                 entry.domain, entry.rule
             )));
         }
-        let compiled = entry.compiled().map_err(|error| rejected(entry, &error.to_string()))?;
+        let compiled = entry.compiled().map_err(|error| rejected(entry, &error))?;
         stated.push(Arc::new(compiled));
     }
     let overrides = RuleOverrides::new(0, stated);

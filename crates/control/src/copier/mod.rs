@@ -132,11 +132,12 @@ impl RulesCopier {
                 "copied rules of the writing region"
             );
         }
-        metrics::rules_copied(if is_copied { CopyResult::Copied } else { CopyResult::Unchanged });
+        let result = if is_copied { CopyResult::Copied } else { CopyResult::Unchanged };
+        metrics::RULES_COPIES.increment([result.name()]);
     }
 
     fn failed(&mut self, state: &mut CopyState, reason: String) {
-        metrics::rules_copied(CopyResult::Failed);
+        metrics::RULES_COPIES.increment([CopyResult::Failed.name()]);
         let reason = truncated(reason);
         if self.log.failed() {
             tracing::warn!(region = state.region, %reason, "cannot compare rules; the last copy stays active");

@@ -11,7 +11,7 @@ use tollgate_metrics::{Computed, Counter, CounterFamily, Gauge, GaugeFamily, Met
 use tollgate_rules::{List, OverriddenCounts, OverrideTarget, SwitchMode};
 use tollgate_store::StoreError;
 
-use crate::{AutomaticMode, BanCounts, CopyState, Runtime, copies::CopyResult, events};
+use crate::{AutomaticMode, BanCounts, CopyState, Runtime, events};
 
 /// Metrics of rules, lists and switches.
 pub static METRICS: &[&dyn Metric] = &[
@@ -91,12 +91,12 @@ static RULES_LOADED: Gauge = Gauge::new(
     "Time when the active rules were loaded, in seconds since 1970.",
 );
 
-static STORE_UP: Gauge = Gauge::new(
+pub(super) static STORE_UP: Gauge = Gauge::new(
     "tollgate_rules_store_up",
     "1 while the store of versions, lists and switches answers, else 0.",
 );
 
-static STORE_ERRORS: CounterFamily<1> = CounterFamily::new(
+pub(super) static STORE_ERRORS: CounterFamily<1> = CounterFamily::new(
     "tollgate_rules_store_errors_total",
     &["kind"],
     "Errors of the store of versions, lists and switches.",
@@ -115,7 +115,7 @@ static RULES_COMPARED: Computed<1> = Computed::gauge(
     },
 );
 
-static RULES_COPIES: CounterFamily<1> = CounterFamily::new(
+pub(super) static RULES_COPIES: CounterFamily<1> = CounterFamily::new(
     "tollgate_rules_copies_total",
     &["result"],
     "Comparisons of this region's rules, lists, switches and overrides with those of the writing region, by this \
@@ -248,21 +248,6 @@ pub fn rules_version(version: Option<u64>, since_ms: u64) {
 pub(super) fn rules_compared(state: Option<&CopyState>) {
     let at_ms = state.map_or(WRITES_RULES, |state| state.compared_ms.unwrap_or_default());
     COMPARED_MS.store(at_ms, Ordering::Relaxed);
-}
-
-/// Counts a comparison with the region that writes the rules.
-pub(super) fn rules_copied(result: CopyResult) {
-    RULES_COPIES.increment([result.name()]);
-}
-
-/// Records whether the store answers.
-pub(super) fn store_up(is_up: bool) {
-    STORE_UP.set(if is_up { 1.0 } else { 0.0 });
-}
-
-/// Counts an error of the store, by its label.
-pub(super) fn store_error(kind: &'static str) {
-    STORE_ERRORS.increment([kind]);
 }
 
 /// Exports the errors of a store at zero, so that a first one is seen as a change.

@@ -17,7 +17,7 @@ use crate::{
     handle::Backend,
     lists::Change,
     metrics,
-    redis::{figures, runtime},
+    redis::{events, runtime},
     stored::token,
 };
 
@@ -117,7 +117,7 @@ impl Control {
         });
         let audited = audited.collect();
         let results = match &self.0.backend {
-            Backend::Memory(memory) => memory.update(|state| Ok(state.add_automatic(audited)))?,
+            Backend::Memory(memory) => memory.state.lock().add_automatic(audited),
             Backend::Redis(redis) => redis.add_automatic(audited).await?,
         };
         if results.contains(&Added::Listed) {
@@ -190,7 +190,7 @@ impl Control {
         audit: AuditEntry,
     ) -> ControlResult<bool> {
         let lifted = match &self.0.backend {
-            Backend::Memory(memory) => memory.update(|state| Ok(state.lift_automatic(id, exemption, audit))),
+            Backend::Memory(memory) => Ok(memory.state.lock().lift_automatic(id, exemption, audit)),
             Backend::Redis(redis) => redis.lift_automatic(id, exemption, audit).await,
         };
         self.0.changed.notify_one();
@@ -218,7 +218,7 @@ impl Control {
     pub async fn events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.events.events(before, limit)),
-            Backend::Redis(redis) => figures::events(redis, before, limit).await,
+            Backend::Redis(redis) => events::events(redis, before, limit).await,
         }
     }
 
@@ -229,7 +229,7 @@ impl Control {
     pub async fn undelivered_events(&self, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.events.undelivered(limit)),
-            Backend::Redis(redis) => figures::undelivered(redis, limit).await,
+            Backend::Redis(redis) => events::undelivered(redis, limit).await,
         }
     }
 
@@ -243,7 +243,7 @@ impl Control {
                 memory.events.delivered(id);
                 Ok(())
             }
-            Backend::Redis(redis) => figures::delivered(redis, id).await,
+            Backend::Redis(redis) => events::delivered(redis, id).await,
         }
     }
 }
@@ -286,6 +286,6 @@ async fn log(control: &Control, queued: QueuedEvent) -> ControlResult<bool> {
             let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
             Ok(memory.events.append(logged, digest, interval_ms))
         }
-        Backend::Redis(redis) => figures::log_event(redis, &logged, &digest, &token, interval).await,
+        Backend::Redis(redis) => events::log_event(redis, &logged, &digest, &token, interval).await,
     }
 }

@@ -7,8 +7,8 @@ use tollgate_core::clock::now_ms;
 use tollgate_rules::{OverrideId, RuleOverride};
 
 use crate::{
-    Action, Adopted, AuditEntry, Control, ControlError, ControlResult, CopyClaim, JournalError,
-    OverrideEntry, OverridePage, OverridesHead, OverridesPage, RulesCopy, RulesIdentity,
+    Action, Adopted, AuditEntry, Control, ControlError, ControlResult, CopyClaim, OverrideEntry,
+    OverridePage, OverridesHead, OverridesPage, RulesCopy, RulesIdentity,
     bounds::MAX_OVERRIDES,
     copies::{audit, check_lists, check_version},
     handle::Backend,
@@ -22,7 +22,7 @@ impl Control {
     ///
     /// # Errors
     /// When the file is unusable.
-    pub fn open_overrides(&self, file: PathBuf) -> Result<(), JournalError> {
+    pub fn open_overrides(&self, file: PathBuf) -> Result<(), String> {
         self.0.overrides.open(file, now_ms())
     }
 
@@ -64,10 +64,7 @@ impl Control {
             book.len() + new
         });
         check_count("overrides", count, MAX_OVERRIDES)?;
-        memory.update(|state| {
-            state.audit_override(audit);
-            Ok(())
-        })?;
+        memory.state.lock().audit_override(audit);
         let changes = entries.into_iter().map(|entry| (entry_id(&entry), Some(entry))).collect();
         self.record_own(changes).await
     }
@@ -95,10 +92,7 @@ impl Control {
                 overrides::remove(&redis.client, &id.to_string(), audit, &lineage).await?
             }
             Backend::Memory(memory) => {
-                memory.update(|state| {
-                    state.audit_override(audit);
-                    Ok(())
-                })?;
+                memory.state.lock().audit_override(audit);
                 Some(self.record_own(vec![(id, None)]).await?)
             }
         };

@@ -187,7 +187,7 @@ fn fetch_delay(active: &Runtime, random: impl FnOnce(RangeInclusive<u64>) -> u64
 /// Restores lists and switches that the store has lost, unless an operator continued without them: then the present
 /// ones are adopted.
 async fn restore(redis: &Redis, lost: &StoredRuntime, connectivity: Connectivity) -> ControlResult<()> {
-    metrics::store_error("lost");
+    metrics::STORE_ERRORS.increment(["lost"]);
     let subject = format!("lists and switches after {} changes", lost.runtime.generation);
     let audit = AuditEntry::restored(Action::AddEntry, subject);
     match redis.restore_runtime(lost, audit, connectivity).await? {
@@ -201,7 +201,7 @@ async fn restore(redis: &Redis, lost: &StoredRuntime, connectivity: Connectivity
 
 /// Restores automatic entries that the store has lost, unless another instance did.
 async fn restore_automatic(redis: &Redis, lost: &StoredRuntime) -> ControlResult<()> {
-    metrics::store_error("lost");
+    metrics::STORE_ERRORS.increment(["lost"]);
     let now_ms = now_ms();
     let entries = lost.runtime.automatic.iter().filter(|entry| entry.expires_at_ms > now_ms);
     let entries: Vec<_> = entries.cloned().collect();

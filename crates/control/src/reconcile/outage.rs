@@ -23,7 +23,7 @@ pub(super) struct StoreOutage {
 
 impl StoreOutage {
     pub(super) fn failed(&mut self, error: &ControlError) {
-        metrics::store_up(false);
+        metrics::STORE_UP.set(0.0);
         if self.log.failed() {
             tracing::error!(%error, "control store unreachable; keeping the active rules");
         }
@@ -31,7 +31,7 @@ impl StoreOutage {
     }
 
     pub(super) fn recovered(&mut self) {
-        metrics::store_up(true);
+        metrics::STORE_UP.set(1.0);
         self.problem = None;
         if self.log.recovered() {
             tracing::info!("control store recovered");

@@ -258,7 +258,7 @@ async fn restore(control: &Control, redis: &Redis, from: u64, store: &BookHead) 
     }
     let audit = AuditEntry::restored(Action::SetOverride, format!("{changed} changes of overrides"));
     if overrides::restore(&redis.client, &head, &changes, audit).await? {
-        metrics::store_error("lost");
+        metrics::STORE_ERRORS.increment(["lost"]);
         tracing::error!(changes = changed, kept, "restored overrides that the store lacked");
     } else {
         tracing::error!(kept, "control store was reset; adopting its overrides");

@@ -148,9 +148,14 @@ impl RulesReconciler {
             return;
         }
         let failed = retry.map_or(0, |retry| retry.failed);
-        let request = LoadRequest { id: current.clone(), size, failed, active: self.active() };
+        let (id, has_active) = (current.clone(), self.active.is_some());
         let (control, rules) = (self.control.clone(), self.rules.clone());
-        self.task.start(async move { load(&control, rules, request).await });
+        self.task.start(async move {
+            if size > LARGE_BYTES && has_active {
+                sleep(Duration::from_millis(fastrand::u64(..MAX_SPREAD_MS))).await;
+            }
+            load(&control, rules, id, failed, has_active).await
+        });
     }
 
     /// Restores the active version.
@@ -237,18 +242,6 @@ const MAX_EARLIER_VERSIONS: u64 = 10;
 /// Failed fetches of a lost version before an earlier one is activated: another instance may restore it.
 const MAX_FETCH_FAILURES: u32 = 2;
 
-/// Request to activate a version.
-#[derive(Debug)]
-pub(super) struct LoadRequest {
-    pub(super) id: VersionId,
-    /// Size of its files in bytes, if known.
-    pub(super) size: u64,
-    /// Failed attempts so far.
-    pub(super) failed: u32,
-    /// The active version.
-    pub(super) active: Option<VersionId>,
-}
-
 /// Result of loading, restoring or importing a version.
 #[derive(Debug)]
 pub(super) enum LoadResult {
@@ -274,12 +267,9 @@ pub(super) enum LoadProblem {
     Unavailable(VersionId, String),
 }
 
-/// Fetches and activates a version, or an earlier one if it is invalid or lost and no rules are active.
-pub(super) async fn load(control: &Control, rules: Rules, request: LoadRequest) -> LoadResult {
-    let LoadRequest { id, size, failed, active } = request;
-    if size > LARGE_BYTES && active.is_some() {
-        sleep(Duration::from_millis(fastrand::u64(..MAX_SPREAD_MS))).await;
-    }
+/// Fetches and activates a version after some failed attempts, or an earlier one if it is invalid or lost and no rules are
+/// active.
+async fn load(control: &Control, rules: Rules, id: VersionId, failed: u32, has_active: bool) -> LoadResult {
     let number = id.number;
     let (problem, is_permanent) = match control.0.backend.version(number).await {
         Ok(Some(stored)) if stored.token == id.token => match activate(stored, rules.clone()).await {
@@ -294,7 +284,7 @@ pub(super) async fn load(control: &Control, rules: Rules, request: LoadRequest) 
         }
         Err(error) => (LoadProblem::Unavailable(id, error.to_string()), false),
     };
-    if active.is_none() && is_permanent {
+    if is_permanent && !has_active {
         return activate_earlier(control, rules, number, problem).await;
     }
     LoadResult::Problem(problem)
@@ -330,7 +320,7 @@ async fn activate(
 }
 
 /// Restores a version that the store has lost; `current` is the one that the store has instead.
-pub(super) async fn restore(
+async fn restore(
     control: &Control,
     active: &StoredVersion,
     current: Option<VersionId>,
@@ -342,14 +332,14 @@ pub(super) async fn restore(
     let audit = AuditEntry::restored(Action::Apply, format!("version {number}"));
     match versions::restore_version(redis, active, audit, connectivity).await {
         Ok(Restore::Restored) => {
-            metrics::store_error("lost");
+            metrics::STORE_ERRORS.increment(["lost"]);
             tracing::error!(version = number, "restored a version that the store lost");
             LoadResult::Changed
         }
         // Another instance restored it.
         Ok(Restore::Present) => LoadResult::Changed,
         Ok(Restore::Superseded) => {
-            metrics::store_error("lost");
+            metrics::STORE_ERRORS.increment(["lost"]);
             tracing::error!(version = number, "control store was reset; adopting its version");
             LoadResult::Superseded(current)
         }
@@ -358,7 +348,7 @@ pub(super) async fn restore(
 }
 
 /// Imports the directory's files as the first version, if there are any.
-pub(super) async fn import(control: &Control, rules: Rules) -> LoadResult {
+async fn import(control: &Control, rules: Rules) -> LoadResult {
     let directory = rules.directory.clone();
     let read = spawn_blocking(move || config::read_valid_finished(&rules.directory, rules.options)).await;
     let files: Files = match read {

@@ -3,9 +3,9 @@
 //! Each operation is one run of the script in `lua/control/`, on keys of one hash tag. An operation whose result is
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
-pub(super) mod figures;
+pub(super) mod events;
 pub(super) mod overrides;
-mod reply;
+pub(super) mod reply;
 pub(super) mod runtime;
 mod script_client;
 pub(super) mod versions;

@@ -98,7 +98,7 @@ impl Operation {
 #[derive(Debug)]
 pub(crate) struct ScriptClient {
     store: RedisStore,
-    pub(super) keys: Keys,
+    pub(crate) keys: Keys,
     script: Script,
     overrides_script: Script,
     /// Operations on figures of the fleet.
@@ -146,7 +146,7 @@ impl ScriptClient {
     }
 
     /// Runs an operation on figures of the fleet, without retries.
-    pub(super) async fn run_shared(
+    pub(crate) async fn run_shared(
         &self,
         operation: &str,
         keys: &[Vec<u8>],
@@ -164,7 +164,7 @@ impl ScriptClient {
     pub(super) async fn read(&self, key: &[u8], fields: &[&str]) -> ControlResult<Reply> {
         retried(move |_| async move {
             let read = self.store.read_hash(Keys::slot(), key, fields, READ_TIMEOUT).await;
-            read.inspect_err(|error| metrics::store_error(error.label()))
+            read.inspect_err(|error| metrics::STORE_ERRORS.increment([error.label()]))
         })
         .await
     }
@@ -196,7 +196,7 @@ impl ScriptClient {
         let arguments: Vec<&[u8]> = start.iter().copied().chain(arguments).collect();
         let reply = self.store.run(script, Keys::slot(), keys, &arguments, timeout).await;
         reply.inspect_err(|error| {
-            metrics::store_error(error.label());
+            metrics::STORE_ERRORS.increment([error.label()]);
             if control_error(error).is_acl_denial() {
                 *self.denied_at.lock() = Some(Instant::now());
             }
@@ -237,7 +237,7 @@ const TAG: &str = "tollgate-rules";
 
 /// The keys of one installation.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     /// Common prefix.
     start: String,
     /// Keys of every operation.
@@ -274,7 +274,7 @@ impl Keys {
     }
 
     /// A key of this name.
-    pub(super) fn named(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn named(&self, name: &str) -> Vec<u8> {
         format!("{}{name}", self.start).into_bytes()
     }
 

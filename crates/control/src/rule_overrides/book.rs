@@ -7,7 +7,7 @@ use std::{
 
 use tollgate_rules::{OverrideId, RuleOverride, RuleOverrides};
 
-use super::{OverrideEntry, OverrideError};
+use super::OverrideEntry;
 use crate::Pair;
 
 /// Number of removals that are remembered, as in `lua/overrides/entries.lua`.
@@ -106,7 +106,7 @@ impl OverrideBook {
     ///
     /// # Errors
     /// When the override is invalid.
-    pub(crate) fn apply(&mut self, change: OverrideChange) -> Result<(), OverrideError> {
+    pub(crate) fn apply(&mut self, change: OverrideChange) -> Result<(), String> {
         let OverrideChange { revision, id, entry } = change;
         let known = self.records.get(&id).map(|record| record.revision);
         if known.or(self.removals.get(&id).copied()).is_some_and(|known| known >= revision) {
@@ -128,24 +128,10 @@ impl OverrideBook {
         Ok(())
     }
 
-    fn record(
-        &mut self,
-        revision: u64,
-        id: OverrideId,
-        entry: &OverrideEntry,
-    ) -> Result<Record, OverrideError> {
-        let (key, limit) = entry.checked()?;
-        let stated = RuleOverride {
-            id,
-            domain: self.text(&entry.domain),
-            rule: self.text(&entry.rule),
-            key,
-            rate_limit: self.text(&limit),
-            ends_at_ms: entry.expires_at_ms,
-        };
+    fn record(&mut self, revision: u64, id: OverrideId, entry: &OverrideEntry) -> Result<Record, String> {
         Ok(Record {
             revision,
-            stated: Arc::new(stated),
+            stated: Arc::new(entry.compiled_with(id, |text| self.text(text))?),
             reason: self.text(&entry.reason),
             author: self.text(&entry.author),
             created_at_ms: entry.created_at_ms,

@@ -28,14 +28,6 @@ const MAX_OUTDATED_LINES: usize = 10_000;
 /// replaces it.
 const UNUSABLE: usize = usize::MAX;
 
-/// Error of an unusable file.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot use the overrides file {path} (--overrides-file): {reason}")]
-pub struct JournalError {
-    path: String,
-    reason: String,
-}
-
 /// Line of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -73,8 +65,10 @@ impl Journal {
     ///
     /// # Errors
     /// When another process uses it, it cannot be read or written, or is not such a file.
-    pub(crate) fn open(path: PathBuf) -> Result<(Self, OverrideBook), JournalError> {
-        let unusable = |reason: String| JournalError { path: redact::path(&path), reason };
+    pub(crate) fn open(path: PathBuf) -> Result<(Self, OverrideBook), String> {
+        let unusable = |reason: String| {
+            format!("cannot use the overrides file {} (--overrides-file): {reason}", redact::path(&path))
+        };
         let lock = lock(&sibling(&path, ".lock")).map_err(unusable)?;
         let book = read(&path).map_err(unusable)?;
         // A file that cannot be written is better reported at the start than at the first change.

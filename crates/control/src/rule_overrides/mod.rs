@@ -8,14 +8,14 @@
 mod book;
 mod journal;
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use tokio::{sync::watch, time::timeout};
-use tollgate_rules::{OverrideId, OverrideKey, OverrideKeyError, RuleOverride};
+use tollgate_rules::{OverrideId, OverrideKey, RuleOverride};
 
 use self::journal::Journal;
 use crate::{
@@ -25,8 +25,6 @@ use crate::{
     model::check_size,
     pairs::pairs_text,
 };
-
-pub use self::journal::JournalError;
 
 pub(crate) use self::book::{BookHead, OverrideBook, OverrideChange};
 
@@ -55,7 +53,7 @@ pub(crate) struct OverrideReplica {
 
 impl OverrideReplica {
     /// Opens a file, whose overrides replace those held so far.
-    pub(crate) fn open(&self, file: PathBuf, now_ms: u64) -> Result<(), JournalError> {
+    pub(crate) fn open(&self, file: PathBuf, now_ms: u64) -> Result<(), String> {
         let mut journal = self.journal.lock();
         let (opened, mut book) = Journal::open(file)?;
         book.sweep(now_ms);
@@ -165,7 +163,7 @@ impl OverrideReplica {
 
 fn failure(written: Option<std::io::Result<()>>) -> Option<String> {
     let error = written?.err()?;
-    metrics::store_error("overrides_file");
+    metrics::STORE_ERRORS.increment(["overrides_file"]);
     tracing::error!(%error, "cannot write the overrides file");
     Some(format!("cannot write the overrides file: {error}"))
 }
@@ -196,21 +194,6 @@ pub struct OverrideEntry {
     pub expires_at_ms: Option<u64>,
 }
 
-/// Error of an invalid override.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OverrideError {
-    #[error("the domain is missing; expected that of a rule")]
-    NoDomain,
-    #[error("the rule is missing; expected its path, as in /rlconfig")]
-    NoRule,
-    #[error("rate_limit is empty; expected a key of `rate_limit`, such as requests_per_unit")]
-    NoLimit,
-    #[error("rate_limit is too large; expected at most {MAX_LIMIT_BYTES} bytes")]
-    TooLarge,
-    #[error(transparent)]
-    Key(#[from] OverrideKeyError),
-}
-
 impl OverrideEntry {
     /// Returns the entry with its identifier.
     #[must_use]
@@ -233,40 +216,39 @@ impl OverrideEntry {
         OverrideId(half.iter().fold(0, |id, byte| id << 8 | u128::from(*byte)))
     }
 
-    /// Validates what does not depend on the rules.
-    ///
-    /// # Errors
-    /// When it is invalid.
-    pub fn check(&self) -> Result<OverrideKey, OverrideError> {
-        self.checked().map(|(key, _)| key)
-    }
-
-    /// The key and the text of the limit, if both are valid.
-    fn checked(&self) -> Result<(OverrideKey, String), OverrideError> {
-        let limit = self.limit_text();
-        match () {
-            () if self.domain.is_empty() => Err(OverrideError::NoDomain),
-            () if self.rule.is_empty() => Err(OverrideError::NoRule),
-            () if self.rate_limit.is_empty() => Err(OverrideError::NoLimit),
-            () if limit.len() > MAX_LIMIT_BYTES => Err(OverrideError::TooLarge),
-            () => Ok((OverrideKey::new(self.key.iter().map(|pair| (&*pair.key, &*pair.value)))?, limit)),
-        }
-    }
-
     /// Returns the override for enforcement.
     ///
     /// # Errors
     /// When it is invalid, whatever the rules are.
-    pub fn compiled(&self) -> Result<RuleOverride, OverrideError> {
-        let (key, limit) = self.checked()?;
-        Ok(RuleOverride {
-            id: Self::id_of(&self.domain, &self.rule, &self.key),
-            domain: self.domain.as_str().into(),
-            rule: self.rule.as_str().into(),
-            key,
-            rate_limit: limit.into(),
-            ends_at_ms: self.expires_at_ms,
-        })
+    pub fn compiled(&self) -> Result<RuleOverride, String> {
+        self.compiled_with(Self::id_of(&self.domain, &self.rule, &self.key), |text| text.into())
+    }
+
+    /// The override with this identifier for enforcement, with texts by `text`.
+    fn compiled_with(
+        &self,
+        id: OverrideId,
+        mut text: impl FnMut(&str) -> Arc<str>,
+    ) -> Result<RuleOverride, String> {
+        let limit = self.limit_text();
+        let missing = match () {
+            () if self.domain.is_empty() => "the domain is missing; expected that of a rule",
+            () if self.rule.is_empty() => "the rule is missing; expected its path, as in /rlconfig",
+            () if self.rate_limit.is_empty() => {
+                "rate_limit is empty; expected a key of `rate_limit`, such as requests_per_unit"
+            }
+            () if limit.len() > MAX_LIMIT_BYTES => {
+                return Err(format!("rate_limit is too large; expected at most {MAX_LIMIT_BYTES} bytes"));
+            }
+            () => "",
+        };
+        if !missing.is_empty() {
+            return Err(missing.to_owned());
+        }
+        let key = OverrideKey::new(self.key.iter().map(|pair| (&*pair.key, &*pair.value)));
+        let key = key.map_err(|error| error.to_string())?;
+        let (domain, rule, rate_limit) = (text(&self.domain), text(&self.rule), text(&limit));
+        Ok(RuleOverride { id, domain, rule, key, rate_limit, ends_at_ms: self.expires_at_ms })
     }
 
     /// The keys of `rate_limit` as JSON.
