@@ -14,7 +14,7 @@ use tollgate_envoyproxy::stats as envoyproxy_stats;
 use tollgate_fleet::{self as fleet, history, rollouts};
 use tollgate_limiter as limiter;
 use tollgate_limiter::talkers;
-use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, MetricKind, series};
+use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, series};
 use tollgate_serve::{grpc, net, service};
 use tollgate_store as store;
 use tollgate_telemetry::traces;
@@ -60,7 +60,7 @@ static BUILD_INFO: Computed<1> = Computed::gauge(
 );
 
 const fn gauge(name: &'static str, help: &'static str) -> Declared {
-    Declared { name, kind: MetricKind::Gauge, labels: &[], help }
+    Declared::gauge(name, &[], help)
 }
 
 /// State of the process as the operating system has it, under the names of Prometheus' own libraries. Values that it does
@@ -68,12 +68,7 @@ const fn gauge(name: &'static str, help: &'static str) -> Declared {
 static PROCESS: Computed<6> = Computed::group(
     [
         gauge("process_start_time_seconds", "Start time of the process, in seconds since 1970."),
-        Declared {
-            name: "process_cpu_seconds_total",
-            kind: MetricKind::Counter,
-            labels: &[],
-            help: "User and system CPU time, in seconds.",
-        },
+        Declared::counter("process_cpu_seconds_total", &[], "User and system CPU time, in seconds."),
         gauge("process_resident_memory_bytes", "Resident memory, in bytes."),
         gauge("process_virtual_memory_bytes", "Virtual memory, in bytes."),
         gauge("process_open_fds", "Open file descriptors."),
@@ -218,6 +213,7 @@ mod tests {
     use std::{collections::BTreeSet, thread, time::Instant};
 
     use tokio::runtime::Builder;
+    use tollgate_metrics::MetricKind;
 
     use super::*;
 

@@ -30,8 +30,7 @@ pub use self::{
 
 use std::{io, sync::Arc};
 
-use tollgate_admin::TokenError;
-use tollgate_control::{Control, JournalError, RulesStatus};
+use tollgate_control::{Control, RulesStatus};
 use tollgate_fleet::{FleetView, rollouts::RolloutView};
 use tollgate_limiter::ActiveRules;
 use tollgate_rules::config::LoadError;
@@ -39,8 +38,6 @@ use tollgate_serve::grpc::dispatch::ReflectionError;
 use tollgate_serve::net::{Port, tls::TlsError};
 use tollgate_serve::{http::DescriptorError, readiness::Readiness};
 use tollgate_store::StoreError;
-
-use self::regions::PeersError;
 
 /// Reason that a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -51,9 +48,9 @@ pub enum StartError {
     /// The store's settings are invalid.
     #[error("cannot open the store: {0}")]
     Store(#[from] StoreError),
-    /// The file of the overrides is unusable.
-    #[error(transparent)]
-    OverridesFile(#[from] JournalError),
+    /// A setting is unusable, which the message names: a file, a table, an address.
+    #[error("{0}")]
+    Setting(String),
     /// A port cannot be opened.
     #[error("cannot listen on {address} (--{port}-address): {error}")]
     Listen {
@@ -63,15 +60,6 @@ pub enum StartError {
         #[source]
         error: io::Error,
     },
-    /// The tokens of the admin port are unusable.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// The region table is invalid.
-    #[error("invalid region table (--regions): {0}")]
-    Regions(String),
-    /// The service between regions cannot start.
-    #[error(transparent)]
-    Peers(#[from] PeersError),
     /// The TLS files of a port are unusable.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -84,12 +72,15 @@ pub enum StartError {
     /// The embedded message descriptors are broken.
     #[error(transparent)]
     Descriptors(#[from] DescriptorError),
-    /// Tracing cannot be started.
-    #[error("cannot export traces: {0}")]
-    Traces(String),
     /// The embedded service descriptors are broken.
     #[error(transparent)]
     Reflection(#[from] ReflectionError),
+}
+
+impl From<String> for StartError {
+    fn from(problem: String) -> Self {
+        Self::Setting(problem)
+    }
 }
 
 /// Rules, control store and readiness of the instance, and the traffic of the fleet as it sees it.

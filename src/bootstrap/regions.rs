@@ -1,46 +1,71 @@
 //! The regions of a server, a feature of the build: without it, this instance enforces its limits alone.
 
+use tollgate_admin::JsonSource;
 use tollgate_limiter::OwnShares;
-
-use crate::settings::Settings;
-
 #[cfg(feature = "regions")]
-pub(super) use tollgate_regions::{PeersError, RegionServer, RunningRegions, ServerParts, metrics::METRICS};
+pub(super) use tollgate_regions::{RegionServer, RunningRegions, ServerParts, metrics::METRICS};
+use tollgate_rules::TableSize;
 
 #[cfg(not(feature = "regions"))]
-pub(super) use self::absent::{METRICS, PeersError, RegionServer, RunningRegions, ServerParts};
+pub(super) use self::absent::{METRICS, RegionServer, RunningRegions, ServerParts};
+use super::stores::StoreLayer;
+use crate::settings::Settings;
+
+/// What the parts of a server need of its regions.
+pub(super) struct Regions {
+    /// Size of the region table, for the validation of rules.
+    pub(super) table_size: TableSize,
+    /// Shares of this region, as a limiter enforces them.
+    pub(super) shares: OwnShares,
+    /// Whether the server needs a store for loans between regions.
+    pub(super) needs_store: bool,
+    /// Puts the calls to the primary region in front of a store.
+    pub(super) layer: StoreLayer,
+    /// The regions as operators see them.
+    pub(super) view: JsonSource,
+    pub(super) server: RegionServer,
+}
 
 /// Reads the region table, if there are settings of one.
 #[cfg(feature = "regions")]
-pub(super) fn load(settings: &Settings, shares: &OwnShares) -> Result<Option<RegionServer>, String> {
-    settings.region.as_ref().map(|region| RegionServer::load(region, shares)).transpose()
+pub(super) fn load(settings: &Settings, shares: &OwnShares) -> Result<Option<Regions>, String> {
+    let Some(settings) = &settings.region else { return Ok(None) };
+    let server = RegionServer::load(settings, shares)
+        .map_err(|error| format!("invalid region table (--regions): {error}"))?;
+    Ok(Some(Regions {
+        table_size: server.table_size(),
+        shares: server.shares(),
+        needs_store: server.needs_store(),
+        layer: std::sync::Arc::new(server.layer()),
+        view: JsonSource::new(server.view()),
+        server,
+    }))
 }
 
 #[cfg(not(feature = "regions"))]
-pub(super) fn load(_: &Settings, _: &OwnShares) -> Result<Option<RegionServer>, String> {
+pub(super) fn load(_: &Settings, _: &OwnShares) -> Result<Option<Regions>, String> {
     Ok(None)
 }
 
-/// Types of the feature, of which there are no values.
+/// Types of the feature; without it there is no server of regions.
 #[cfg(not(feature = "regions"))]
 mod absent {
-    use std::{convert::Infallible, net::SocketAddr, sync::Arc};
+    use std::{net::SocketAddr, sync::Arc};
 
     use tollgate_control::{Control, RulesStatus};
-    use tollgate_limiter::{ActiveRules, OwnShares, Replicas};
+    use tollgate_limiter::{ActiveRules, Replicas};
     use tollgate_metrics::Metric;
-    use tollgate_rules::TableSize;
-    use tollgate_store::{CounterStore, Store};
+    use tollgate_store::Store;
 
     pub(in crate::bootstrap) static METRICS: &[&dyn Metric] = &[];
-
-    pub(in crate::bootstrap) type PeersError = Infallible;
 
     #[derive(Debug)]
     pub(in crate::bootstrap) enum RegionServer {}
 
     #[derive(Debug)]
-    pub(in crate::bootstrap) enum RunningRegions {}
+    pub(in crate::bootstrap) struct RunningRegions {
+        pub(in crate::bootstrap) address: Option<SocketAddr>,
+    }
 
     #[allow(dead_code)] // Its fields are for the feature.
     pub(in crate::bootstrap) struct ServerParts {
@@ -52,38 +77,12 @@ mod absent {
     }
 
     impl RegionServer {
-        pub(in crate::bootstrap) fn table_size(&self) -> TableSize {
-            match *self {}
-        }
-
-        pub(in crate::bootstrap) fn shares(&self) -> OwnShares {
-            match *self {}
-        }
-
-        pub(in crate::bootstrap) fn layer(&self) -> fn(Arc<dyn CounterStore>) -> Arc<dyn CounterStore> {
-            match *self {}
-        }
-
-        pub(in crate::bootstrap) const fn needs_store(&self) -> bool {
-            match *self {}
-        }
-
-        pub(in crate::bootstrap) fn view(&self) -> fn() {
-            match *self {}
-        }
-
         pub(in crate::bootstrap) async fn prepare(&self, _: &Control) {
             match *self {}
         }
 
-        pub(in crate::bootstrap) async fn start(self, _: ServerParts) -> Result<RunningRegions, Infallible> {
+        pub(in crate::bootstrap) async fn start(self, _: ServerParts) -> Result<RunningRegions, String> {
             match self {}
-        }
-    }
-
-    impl RunningRegions {
-        pub(in crate::bootstrap) fn address(&self) -> Option<SocketAddr> {
-            match *self {}
         }
     }
 }

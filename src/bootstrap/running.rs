@@ -51,7 +51,7 @@ impl Running {
     /// Address of a port other than the gRPC one, with the port that was assigned, if it is open.
     pub fn address(&self, port: Port) -> Option<SocketAddr> {
         match port {
-            Port::Region => self.regions.as_ref()?.address(),
+            Port::Region => self.regions.as_ref()?.address,
             port => self.ports.address(port),
         }
     }

@@ -20,11 +20,11 @@ use super::{
     Instance, StartError,
     activation::Activator,
     ports::{Ports, Routes, ServedPorts},
-    regions::{self, RegionServer, ServerParts},
+    regions::{self, RegionServer, Regions, ServerParts},
     reports,
     rule_sources::{self, FirstRules},
     running::Running,
-    stores::{AdminStore, ServiceFactory, StoreLayer, Stores, report_memory},
+    stores::{AdminStore, ServiceFactory, Stores, report_memory},
     workers::{WorkerConfig, start_workers},
 };
 use crate::settings::Settings;
@@ -38,28 +38,28 @@ use crate::settings::Settings;
 /// [`StartError`]; components started by then end by themselves.
 pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
     let shares = OwnShares::default();
-    let regions = regions::load(&settings, &shares).map_err(StartError::Regions)?;
-    settings.rules.options.regions = regions.as_ref().map_or(TableSize::NoTable, RegionServer::table_size);
-    let in_front = regions.as_ref().map(|regions| -> StoreLayer { Arc::new(regions.layer()) });
-    let stores = Stores::new(&settings, in_front);
+    let regions = regions::load(&settings, &shares)?;
+    settings.rules.options.regions =
+        regions.as_ref().map_or(TableSize::NoTable, |regions| regions.table_size);
+    let stores = Stores::new(&settings, regions.as_ref().map(|regions| Arc::clone(&regions.layer)));
     let memory_gauge = AbortOnDropHandle::new(tokio::spawn(report_memory(stores.memory.clone())));
     let tracing = settings.traces.endpoint.as_deref();
     let tracing = tracing.map(|url| TraceExporter::start(url, &settings.traces));
-    let tracing = tracing.transpose().map_err(StartError::Traces)?;
+    let tracing = tracing.transpose().map_err(|error| format!("cannot export traces: {error}"))?;
     // Each worker opens a store, and so does the HTTP port.
     let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
     let admin_store = settings.admin.address.map(|_| AdminStore::open(&stores, &settings, &shares));
     let admin_store = admin_store.transpose()?;
-    let needs_store = regions.as_ref().is_some_and(RegionServer::needs_store);
+    let needs_store = regions.as_ref().is_some_and(|regions| regions.needs_store);
     let lending_store = needs_store.then(|| stores.of_region()).transpose()?;
     let replicas = stores.replicas().unwrap_or_default();
     let observations = Observations::default();
-    let view = regions.as_ref().map(|regions| JsonSource::new(regions.view()));
+    let view = regions.as_ref().map(|regions| regions.view.clone());
     let parts = StartParts { exporter, readiness: readiness.clone(), admin_store, view };
     let services = ServiceFactory {
         stores,
         readiness,
-        shares: regions.as_ref().map_or(shares, RegionServer::shares),
+        shares: regions.as_ref().map_or(shares, |regions| regions.shares.clone()),
         observations: observations.clone(),
         tracer: tracing.as_ref().map(|tracing| tracing.tracer.clone()),
         response: settings.response.clone(),
@@ -67,11 +67,12 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
         is_shared: Arc::default(),
     };
     let open = move |rules: &Arc<ActiveRules>, background| services.open(rules, background);
-    let mut running = start_with(settings, parts, regions.as_ref(), open).await?;
+    let server = regions.map(|Regions { server, .. }| server);
+    let mut running = start_with(settings, parts, server.as_ref(), open).await?;
     let instance = &running.instance;
     let [bans, events] = reports::start(observations, instance);
     running.tasks.extend([memory_gauge, bans, events]);
-    if let Some(regions) = regions {
+    if let Some(server) = server {
         let parts = ServerParts {
             control: instance.control.clone(),
             status: instance.status.clone(),
@@ -79,7 +80,7 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
             store: lending_store,
             replicas,
         };
-        running.regions = Some(regions.start(parts).await?);
+        running.regions = Some(server.start(parts).await?);
     }
     Ok(Running { tracing, ..running })
 }

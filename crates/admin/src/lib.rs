@@ -27,7 +27,7 @@ use self::auth::Authenticator;
 
 pub use self::{
     api::{ApiParts, JsonSource, StoreInfo},
-    auth::{METRICS, TokenError, Tokens},
+    auth::{METRICS, Tokens},
     settings::AdminSettings,
 };
 

@@ -200,7 +200,7 @@ mod tests {
     use tollgate_limiter::OwnShares;
 
     use super::*;
-    use crate::fixtures::regions_of;
+    use crate::tests::regions_of;
     use tollgate_fixtures::region_table;
 
     /// Regions that change from the first generation to the second.

@@ -23,9 +23,9 @@ mod settings;
 mod state;
 pub mod tables;
 #[cfg(test)]
-mod fixtures;
+mod tests;
 
-use std::{collections::HashMap, convert::Infallible, mem, path::Path, sync::Arc, time::Duration};
+use std::{collections::HashMap, mem, path::Path, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -36,7 +36,10 @@ use tokio::{
 use tollgate_core::{RecordId, clock::Clock};
 use tollgate_limiter::OwnShares;
 use tollgate_rules::{RegionTable, Rule, Rules, Scope, TableSize, config::read_regions};
-use tollgate_runtime::{bounded_file, redact};
+use tollgate_runtime::{
+    bounded_file::{self, Polled},
+    redact,
+};
 
 use self::{
     primary::{PrimaryCalls, PrimaryRole},
@@ -45,7 +48,6 @@ use self::{
 
 pub use self::{
     metrics::RegionCounts,
-    peers::PeersError,
     server::{RegionServer, RunningRegions, ServerParts},
     settings::{PeerSettings, RegionSettings},
     state::{RegionView, RegionsView},
@@ -140,17 +142,27 @@ impl Regions {
     }
 
     /// Reads the file again when it changes; completes only after a panic.
-    pub async fn follow(self) -> Option<Infallible> {
-        let mut poll = Poll { regions: self, seen: None, changed: None };
+    pub async fn follow(self) {
+        let mut polled = never_read();
         let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            let regions = self.clone();
             let read_again = move || {
-                poll.poll();
-                poll
+                regions.poll(&mut polled);
+                polled
             };
-            poll = spawn_blocking(read_again).await.ok()?;
+            match spawn_blocking(read_again).await {
+                Ok(after) => polled = after,
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn poll(&self, polled: &mut Polled<Result<Vec<u8>, String>>) {
+        if let Some(content) = polled.changed(read(&self.file)) {
+            self.reload(content.clone());
         }
     }
 
@@ -230,28 +242,9 @@ impl Regions {
     }
 }
 
-/// Polls of the file.
-struct Poll {
-    regions: Regions,
-    /// Content that was last handled.
-    seen: Option<Result<Vec<u8>, String>>,
-    /// Change at the previous poll. Handled only if the content is the same at the next: a part of a file may be a valid
-    /// table too.
-    changed: Option<Result<Vec<u8>, String>>,
-}
-
-impl Poll {
-    fn poll(&mut self) {
-        let content = read(&self.regions.file);
-        if self.seen.as_ref() == Some(&content) {
-            self.changed = None;
-        } else if self.changed.as_ref() == Some(&content) {
-            self.regions.reload(content.clone());
-            (self.seen, self.changed) = (Some(content), None);
-        } else {
-            self.changed = Some(content);
-        }
-    }
+/// A file of which no poll was handled: no read fails without a reason.
+fn never_read() -> Polled<Result<Vec<u8>, String>> {
+    Polled::new(Err(String::new()))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
@@ -317,58 +310,5 @@ impl ScopedRules {
         let index = Arc::new(index);
         *latest = Some((Arc::clone(rules), Arc::clone(&index)));
         index
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-    use tollgate_fixtures::{region_table, temporary_file};
-
-    fn table(generation: u32, weight: u32) -> String {
-        region_table(generation, "", &[("us", weight), ("eu", 1)])
-    }
-
-    #[test]
-    fn a_change_is_activated_once_it_is_complete_and_a_mistake_leaves_the_active_table() {
-        let (_directory, file) = temporary_file("regions.yaml");
-        fs::write(&file, table(1, 1)).expect("written");
-        let settings = RegionSettings { name: "us".to_owned(), table: file.clone(), peers: None };
-        let regions = Regions::load(&settings, OwnShares::default()).expect("valid");
-        let mut poll = Poll { regions: regions.clone(), seen: None, changed: None };
-        let mut after = |content: &str| {
-            fs::write(&file, content).expect("written");
-            poll.poll();
-            let incomplete = regions.view();
-            poll.poll();
-            (incomplete.generation, regions.view().generation, regions.view().file_error)
-        };
-        assert_eq!(after(&table(1, 1)), (1, 1, None));
-        assert_eq!(after(&table(2, 3)), (1, 2, None));
-        let (_, generation, error) = after(&table(3, 0));
-        assert_eq!(generation, 2);
-        let error = error.expect("refused");
-        assert!(error.contains("regions.yaml:3: regions.us.weight: is 0"), "{error}");
-        let (_, generation, error) = after(&table(2, 4));
-        assert!(generation == 2 && error.expect("refused").contains("not above the active 2"));
-        assert_eq!(after(&table(2, 3)), (2, 2, None), "the active table again");
-        let former = table(4, 1).len();
-        assert_eq!(after(&format!("{:former$}", table(4, 1))), (2, 4, None));
-    }
-
-    #[test]
-    fn a_server_does_not_start_with_an_invalid_table_or_one_without_its_region() {
-        let (_directory, file) = temporary_file("regions.yaml");
-        let load = |name: &str| {
-            let settings = RegionSettings { name: name.to_owned(), table: file.clone(), peers: None };
-            Regions::load(&settings, OwnShares::default()).map(|_| ()).expect_err("refused")
-        };
-        assert!(load("us").contains("regions.yaml: "), "{}", load("us"));
-        fs::write(&file, table(1, 1)).expect("written");
-        assert!(load("ap").contains("regions.yaml: regions: has no region `ap`"), "{}", load("ap"));
-        fs::write(&file, "regions: 7").expect("written");
-        assert!(load("us").contains("generation: is missing"), "{}", load("us"));
     }
 }

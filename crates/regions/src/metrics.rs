@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tollgate_metrics::{Computed, Counter, CounterFamily, Declared, Gauge, Metric, MetricKind, Page};
+use tollgate_metrics::{Computed, Counter, CounterFamily, Declared, Gauge, Metric, Page};
 use tollgate_proto::tollgate::region::v1::primary_reply::Result as PrimaryOutcome;
 
 tollgate_core::named! {
@@ -44,17 +44,12 @@ pub(super) static REFUSED: CounterFamily<1> = CounterFamily::new(
     "Messages of other regions that were refused.",
 );
 
-/// Metric of each other region.
-const fn metric(kind: MetricKind, name: &'static str, help: &'static str) -> Declared {
-    Declared { name, kind, labels: &["region"], help }
-}
-
 const fn gauge(name: &'static str, help: &'static str) -> Declared {
-    metric(MetricKind::Gauge, name, help)
+    Declared::gauge(name, &["region"], help)
 }
 
 const fn counter(name: &'static str, help: &'static str) -> Declared {
-    metric(MetricKind::Counter, name, help)
+    Declared::counter(name, &["region"], help)
 }
 
 /// Metrics of the exchange of messages with each other region.

@@ -1,17 +1,19 @@
 //! The part of a server that enforces limits together with other regions, from its start to its end.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc};
 
-use tokio_util::task::AbortOnDropHandle;
+use tokio::task::JoinSet;
 use tollgate_control::{Control, RulesCopier, RulesStatus};
 use tollgate_limiter::{ActiveRules, OwnShares, Replicas};
 use tollgate_rules::TableSize;
+use tollgate_serve::net::{accept, tls::Tls};
 use tollgate_store::{CounterStore, Store, loans::ShareWatch};
 
 use crate::{
     RegionSettings, Regions, RegionsView,
-    peers::{Lending, Peers, PeersError},
-    primary::{PrimaryCalls, PrimaryQueue, PrimaryRouter},
+    loans::{Borrower, Lender},
+    peers::{RegionsService, connect_to_all, serve},
+    primary::{PrimaryCalls, PrimaryQueue, PrimaryRouter, PrimaryServer, send_all},
     settings::PeerSettings,
     tables,
 };
@@ -45,10 +47,9 @@ pub struct ServerParts {
 /// The regions of a running server; stopped on drop.
 #[derive(Debug)]
 pub struct RunningRegions {
-    _table: AbortOnDropHandle<Option<Infallible>>,
-    /// Copies the rules of the region that writes them.
-    _copier: AbortOnDropHandle<Infallible>,
-    peers: Option<Peers>,
+    /// Address of the service between regions, if it is open.
+    pub address: Option<SocketAddr>,
+    _tasks: JoinSet<()>,
 }
 
 impl RegionServer {
@@ -98,30 +99,39 @@ impl RegionServer {
         }
     }
 
-    /// Follows the region table, and opens the service between regions if there are settings of one.
+    /// Follows the region table, copies the rules of the region that writes them, and opens the service between regions if
+    /// there are settings of one.
     ///
     /// # Errors
-    /// [`PeersError`] if that service cannot start.
-    pub async fn start(self, parts: ServerParts) -> Result<RunningRegions, PeersError> {
+    /// When that service cannot start: its TLS files are unusable, or its port cannot be opened.
+    pub async fn start(self, parts: ServerParts) -> Result<RunningRegions, String> {
         let ServerParts { control, status, rules, store, replicas } = parts;
-        let Self { regions, shares, queue: calls, peers, .. } = self;
+        let Self { regions, shares, queue, peers, .. } = self;
+        let (mut address, mut tasks) = (None, JoinSet::new());
         let copier = RulesCopier::new(control.clone(), status.clone(), Arc::new(regions.clone()));
-        let copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
-        let peers = match peers.zip(store) {
-            Some(((settings, watch), store)) => {
-                let lending = Lending { rules, shares, store, watch, replicas, calls };
-                Some(Peers::start(&settings, &regions, control, status, lending).await?)
-            }
-            None => None,
-        };
-        let table = AbortOnDropHandle::new(tokio::spawn(regions.follow()));
-        Ok(RunningRegions { _table: table, _copier: copier, peers })
-    }
-}
-
-impl RunningRegions {
-    /// Address of the service between regions, if it is open.
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.peers.as_ref().map(Peers::address)
+        tasks.spawn(async move { match copier.run().await {} });
+        if let Some(((settings, watch), store)) = peers.zip(store) {
+            let (tls, reload) = Tls::load(settings.tls.clone()).map_err(|error| error.to_string())?;
+            let at = settings.address;
+            let failed = |error| format!("cannot listen on {at} (--region-address): {error}");
+            let listener = accept::listen(at).await.map_err(failed)?;
+            address = Some(listener.local_addr().map_err(failed)?);
+            tasks.spawn(reload);
+            let primary = PrimaryServer::new(regions.clone(), Arc::clone(&rules), store.clone());
+            let borrower = Borrower::new(regions.clone(), store, watch, replicas, shares.awaited().clone());
+            let lender = Lender::new(rules, shares, borrower.clone());
+            let service =
+                RegionsService { regions: regions.clone(), control: control.clone(), lender, primary };
+            tasks.spawn(serve(listener, tls, service));
+            tasks.spawn(async move { match borrower.run().await {} });
+            let sender = send_all(queue, regions.clone());
+            tasks.spawn(async move { match sender.await {} });
+            let tables = tables::watch(regions.clone(), control, status);
+            tasks.spawn(async move { match tables.await {} });
+            let clients = connect_to_all(settings, regions.clone());
+            tasks.spawn(async move { match clients.await {} });
+        }
+        tasks.spawn(regions.follow());
+        Ok(RunningRegions { address, _tasks: tasks })
     }
 }

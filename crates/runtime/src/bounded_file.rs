@@ -1,4 +1,5 @@
-//! Reading of files with bounds on time and size: a file may be a device without end, or grow while it is read.
+//! Reading of files with bounds on time and size: a file may be a device without end, or grow while it is read. Changes of a
+//! file that is polled.
 
 use std::{
     fs::{self, File},
@@ -46,6 +47,31 @@ fn content(file: File, max_bytes: u64) -> io::Result<Vec<u8>> {
             Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
         }
         false => Ok(content),
+    }
+}
+
+/// Content of a file that is polled. A change counts once two polls in a row have found it: a part of a file may be valid too.
+#[derive(Debug)]
+pub struct Polled<T> {
+    last: T,
+    handled: T,
+}
+
+impl<T: Clone + PartialEq> Polled<T> {
+    /// Content that needs no handling.
+    pub fn new(handled: T) -> Self {
+        Self { last: handled.clone(), handled }
+    }
+
+    /// Returns what a poll found, if it has to be handled.
+    pub fn changed(&mut self, found: T) -> Option<&T> {
+        let is_settled = self.last == found;
+        self.last = found;
+        if !is_settled || self.last == self.handled {
+            return None;
+        }
+        self.handled.clone_from(&self.last);
+        Some(&self.handled)
     }
 }
 

@@ -14,8 +14,9 @@
 
 pub mod backoff;
 pub mod bounded_file;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
-pub mod byte_reader;
+pub mod fuzz;
 pub mod http_client;
 pub mod log_budget;
 pub mod outage;

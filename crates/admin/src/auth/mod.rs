@@ -32,7 +32,7 @@ use crate::{
     caller::{Caller, Role},
 };
 
-pub use self::tokens::{TokenError, Tokens};
+pub use self::tokens::Tokens;
 
 /// The header in which callers state their name where no tokens are configured.
 const AUTHOR_HEADER: &str = "tollgate-author";

@@ -14,7 +14,7 @@ use tollgate_store::{
 };
 
 use super::{Borrower, Lender};
-use crate::{fixtures::regions, loans};
+use crate::{loans, tests::regions};
 
 const RULES: &str = "domain: d\ndescriptors:\n\
     - {key: k, rate_limit: {unit: day, requests_per_unit: 900, scope: global}}\n\

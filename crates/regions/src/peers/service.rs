@@ -81,11 +81,11 @@ static REFUSAL_LOG: LogBudget = LogBudget::new(REFUSALS_LOGGED, REFUSAL_LOG_INTE
 
 /// Answers the messages of other regions.
 #[derive(Clone, Debug)]
-pub(super) struct RegionsService {
-    pub(super) regions: Regions,
-    pub(super) control: Control,
-    pub(super) lender: Lender,
-    pub(super) primary: PrimaryServer,
+pub(crate) struct RegionsService {
+    pub(crate) regions: Regions,
+    pub(crate) control: Control,
+    pub(crate) lender: Lender,
+    pub(crate) primary: PrimaryServer,
 }
 
 impl RegionsService {
@@ -199,7 +199,7 @@ struct PeerStream {
 }
 
 /// Serves the port; completes only after a panic.
-pub(super) async fn serve(listener: TcpListener, tls: Tls, service: RegionsService) {
+pub(crate) async fn serve(listener: TcpListener, tls: Tls, service: RegionsService) {
     let (accepted, connections) = mpsc::channel(MAX_CONNECTIONS);
     let service = RegionsServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let incoming = stream::unfold(connections, |mut connections: mpsc::Receiver<PeerStream>| async move {

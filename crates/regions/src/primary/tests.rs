@@ -27,7 +27,7 @@ use tollgate_store::{
 };
 
 use super::{Primacy, PrimaryCalls, PrimaryRole, PrimaryServer, wire};
-use crate::{Regions, fixtures::regions};
+use crate::{Regions, tests::regions};
 
 const RULES: &str = "domain: d\ndescriptors:\n\
     - {key: k, rate_limit: {unit: year, requests_per_unit: 5, scope: primary}}\n\

@@ -3,7 +3,7 @@
 use hyper::body::Bytes;
 use tokio::io::ReadBuf;
 use tollgate_gate::{Gate, Head, PREFACE_BYTES, ReceivedFrames, Refusals, parse_timeout};
-use tollgate_runtime::byte_reader::ByteReader;
+use tollgate_runtime::fuzz::ByteReader;
 
 use super::request_body::MessageBuffer;
 

@@ -11,7 +11,7 @@ use tollgate_core::{
     lease::LeaseId,
     quota::{Quota, Window},
 };
-use tollgate_runtime::byte_reader::ByteReader;
+use tollgate_runtime::fuzz::ByteReader;
 
 use crate::{
     key::CellKey,

@@ -11,8 +11,8 @@ use tonic::transport::Endpoint;
 
 use super::*;
 use crate::{
-    fixtures::regions,
     primary::{PrimaryCalls, PrimaryRole, PrimaryRouter, breaker::Breaker, wire::tests::request},
+    tests::regions,
 };
 
 #[tokio::test]
