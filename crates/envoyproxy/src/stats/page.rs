@@ -19,7 +19,7 @@ const HELP: &str = "As in envoyproxy/ratelimit.";
 const METHOD: &[&str] = &["ShouldRateLimit"];
 
 const fn counter(name: &'static str, labels: &'static [&'static str]) -> Declared {
-    Declared { name, kind: MetricKind::Counter, labels, help: HELP }
+    Declared::counter(name, labels, HELP)
 }
 
 const RULE_LABELS: &[&str] = &["domain", "key1", "key2"];

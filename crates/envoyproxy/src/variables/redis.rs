@@ -1,5 +1,6 @@
 //! Redis of the reference: several variables that compose a URL.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tollgate_flags::{Problem, boolean, environment::EnvironmentFlags};
 
 use super::Inputs;
@@ -125,14 +126,6 @@ fn user_info_prefix(inputs: Inputs<'_>, servers: &str) -> String {
 
 /// Percent-encodes `text` for any part of a URL.
 fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, RESERVED).to_string()
 }
