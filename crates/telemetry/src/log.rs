@@ -89,17 +89,8 @@ const HTTP_CLIENT_TARGET: &str = "ureq";
 #[derive(Debug)]
 pub(super) struct DependencyLines {
     is_verbose: bool,
-    logged: Mutex<LineTimes<Identifier>>,
-}
-
-/// Times of the latest lines, by place. Their number is that of the places in the code.
-#[derive(Debug)]
-struct LineTimes<P>(HashMap<P, Instant>);
-
-impl<P> Default for LineTimes<P> {
-    fn default() -> Self {
-        Self(HashMap::new())
-    }
+    /// Times of the latest lines, by place. Their number is that of the places in the code.
+    logged: Mutex<HashMap<Identifier, Instant>>,
 }
 
 impl DependencyLines {
@@ -124,20 +115,18 @@ impl<S: Subscriber> Layer<S> for DependencyLines {
         }
         self.is_verbose
             || metadata.target().starts_with(OWN_TARGET)
-            || self.logged.lock().admits(metadata.callsite(), Instant::now())
+            || admits(&mut self.logged.lock(), metadata.callsite(), Instant::now())
     }
 }
 
-impl<P: Eq + Hash> LineTimes<P> {
-    /// Whether a line of this place is logged now.
-    fn admits(&mut self, place: P, now: Instant) -> bool {
-        let is_due = |last: &Instant| now.saturating_duration_since(*last) >= LINE_INTERVAL;
-        let is_admitted = self.0.get(&place).is_none_or(is_due);
-        if is_admitted {
-            self.0.insert(place, now);
-        }
-        is_admitted
+/// Whether a line of this place is logged now.
+fn admits<P: Eq + Hash>(times: &mut HashMap<P, Instant>, place: P, now: Instant) -> bool {
+    let is_due = |last: &Instant| now.saturating_duration_since(*last) >= LINE_INTERVAL;
+    let is_admitted = times.get(&place).is_none_or(is_due);
+    if is_admitted {
+        times.insert(place, now);
     }
+    is_admitted
 }
 
 #[cfg(test)]
@@ -196,10 +185,10 @@ mod tests {
 
     #[test]
     fn a_place_is_logged_again_after_a_minute() {
-        let (mut times, now) = (LineTimes::default(), Instant::now());
+        let (mut times, now) = (HashMap::new(), Instant::now());
         let almost = LINE_INTERVAL - Duration::from_millis(1);
-        assert!(times.admits(1, now) && !times.admits(1, now + almost));
-        assert!(times.admits(1, now + LINE_INTERVAL));
-        assert!(!times.admits(1, now + LINE_INTERVAL + almost));
+        assert!(admits(&mut times, 1, now) && !admits(&mut times, 1, now + almost));
+        assert!(admits(&mut times, 1, now + LINE_INTERVAL));
+        assert!(!admits(&mut times, 1, now + LINE_INTERVAL + almost));
     }
 }

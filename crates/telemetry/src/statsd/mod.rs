@@ -26,7 +26,7 @@ use self::{
 };
 
 pub use self::{
-    lines::{Rewrite, RewriteError, StatsdFormat},
+    lines::{Rewrite, StatsdFormat},
     settings::{Rewrites, StatsdServer, StatsdSettings, Tags, Target, TargetError},
 };
 

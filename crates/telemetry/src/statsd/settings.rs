@@ -155,7 +155,7 @@ fn is_key(text: &str) -> bool {
 
 fn rewrites(text: &str) -> Result<Rewrites, String> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
-    lines.map(|line| line.parse().map_err(|error| format!("{error}"))).collect::<Result<_, _>>().map(Rewrites)
+    lines.map(str::parse).collect::<Result<_, _>>().map(Rewrites)
 }
 
 #[cfg(test)]

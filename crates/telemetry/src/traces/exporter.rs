@@ -148,7 +148,7 @@ impl ExportWorker {
         let result = self.collector.export(&ExportTraceServiceRequest { resource_spans }, until).await;
         let count = count as u64;
         let refused = result.as_ref().map_or(count, |refused| count.min(*refused));
-        metrics::spans(count - refused, refused);
+        metrics::SPANS.add([count - refused, refused]);
         match &result {
             Err(error) if self.outage.failed() => tracing::warn!(%error, "trace export failed"),
             Ok(_) if self.outage.recovered() => tracing::info!("trace export recovered"),

@@ -5,15 +5,11 @@ use tollgate_metrics::{Metric, StripedFamily};
 /// Metrics of traces.
 pub static METRICS: &[&dyn Metric] = &[&SPANS];
 
-static SPANS: StripedFamily<2, 1> = StripedFamily::with_series(
+/// Spans that were delivered, and those that were dropped.
+pub(super) static SPANS: StripedFamily<2, 1> = StripedFamily::with_series(
     "tollgate_trace_spans_total",
     &["result"],
     "Trace spans delivered to the collector, or dropped.",
     || [["success"], ["dropped"]],
 )
 .at_zero();
-
-/// Counts spans that were delivered, and those that were dropped.
-pub(super) fn spans(delivered: u64, dropped: u64) {
-    SPANS.add([delivered, dropped]);
-}

@@ -69,7 +69,7 @@ impl Drop for Span {
             record.ended = Clock::System.now();
             let spans = if record.decision.is_some() { 2 } else { 1 };
             if finished.try_send(record).is_err() {
-                metrics::spans(0, spans);
+                metrics::SPANS.add([0, spans]);
             }
         }
     }

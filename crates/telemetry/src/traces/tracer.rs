@@ -15,6 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tollgate_core::clock::Clock;
+use tollgate_runtime::redact::beginning;
 use tonic::metadata::MetadataMap;
 
 use super::{
@@ -88,7 +89,7 @@ impl Tracer {
             state,
             start: now,
             ended: now,
-            domain: truncated(domain).to_owned(),
+            domain: beginning(domain, MAX_DOMAIN_BYTES).to_owned(),
             descriptors,
             result: CallResult::Unanswered,
             degraded: None,
@@ -96,13 +97,6 @@ impl Tracer {
         };
         Span::start(record, self.finished.clone())
     }
-}
-
-/// The domain, truncated at a character boundary.
-fn truncated(domain: &str) -> &str {
-    let ends = (0..=domain.len().min(MAX_DOMAIN_BYTES)).rev();
-    // A character has at most four bytes.
-    ends.take(4).find_map(|end| domain.get(..end)).unwrap_or_default()
 }
 
 const TRACEPARENT: &str = "traceparent";
