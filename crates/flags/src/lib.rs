@@ -239,6 +239,17 @@ mod tests {
     }
 
     #[test]
+    fn a_comma_separates_pairs_where_a_key_follows() {
+        let pairs = |text: &str| descriptor(text).map(|DescriptorArgument(pairs)| pairs);
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(pairs("k=a*,l=,m=x=y"), Ok(vec![pair("k", "a*"), pair("l", ""), pair("m", "x=y")]));
+        assert_eq!(pairs("xff=1.2.3.4, ::1,k = v"), Ok(vec![pair("xff", "1.2.3.4, ::1"), pair("k", "v")]));
+        for text in ["", "k", "k=v,", "k=v,,l=w", "k=v,=w", ",k=v", "a,b=c"] {
+            assert!(pairs(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_positive_duration_is_not_zero() {
         assert_eq!(positive_duration("1ms"), Ok(Duration::from_millis(1)));
         assert!(positive_duration("0s").is_err() && positive_duration("1d").is_err());

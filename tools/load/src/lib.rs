@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 use tokio::{runtime::Builder, select, signal, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
-pub use self::settings::{Descriptor, KEY, LoadSettings, Target};
+pub use self::settings::{KEY, LoadSettings, Target};
 use self::{
     keys::Keys,
     report::{Progress, Report},

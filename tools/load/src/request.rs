@@ -5,9 +5,14 @@ use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use prost::{Enumeration, Message};
+use tollgate_flags::DescriptorArgument;
+use tollgate_proto::envoy::{
+    extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+    service::ratelimit::v3::RateLimitRequest,
+};
 use tonic::Code;
 
-use crate::settings::{Descriptor, KEY, LoadSettings};
+use crate::settings::{KEY, LoadSettings};
 
 /// Bytes of the gRPC prefix of a message: the compression flag and the length.
 const PREFIX_BYTES: usize = 5;
@@ -67,8 +72,9 @@ impl Template {
 
 fn message(settings: &LoadSettings, number: &str) -> RateLimitRequest {
     let fill = |text: &str| text.replace(KEY, number);
-    let descriptor = |Descriptor(entries): &Descriptor| RateLimitDescriptor {
+    let descriptor = |DescriptorArgument(entries): &DescriptorArgument| RateLimitDescriptor {
         entries: entries.iter().map(|(key, value)| Entry { key: fill(key), value: fill(value) }).collect(),
+        ..RateLimitDescriptor::default()
     };
     RateLimitRequest {
         domain: settings.domain.clone(),
@@ -100,30 +106,6 @@ pub(super) fn passes(response: &[u8]) -> Result<bool, RequestError> {
         }
         Err(_) => Err(RequestError::malformed("undecodable response; expected a RateLimitResponse")),
     }
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct RateLimitRequest {
-    #[prost(string, tag = "1")]
-    pub(super) domain: String,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) descriptors: Vec<RateLimitDescriptor>,
-    #[prost(uint32, tag = "3")]
-    pub(super) hits_addend: u32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct RateLimitDescriptor {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) entries: Vec<Entry>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Entry {
-    #[prost(string, tag = "1")]
-    pub(super) key: String,
-    #[prost(string, tag = "2")]
-    pub(super) value: String,
 }
 
 /// A response; the decoder skips its other fields.

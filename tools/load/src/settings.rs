@@ -2,9 +2,9 @@
 
 use std::{ffi::OsString, fmt, num::NonZeroU32, str::FromStr, time::Duration};
 
-use clap::{CommandFactory as _, Parser, builder::RangedU64ValueParser, error::ErrorKind};
+use clap::{CommandFactory as _, Parser, error::ErrorKind};
 use http::Uri;
-use tollgate_core::duration::parse_go;
+use tollgate_flags::{DescriptorArgument, count, descriptor, duration, positive_duration};
 
 /// The placeholder in a descriptor that the number of a key replaces.
 pub const KEY: &str = "{key}";
@@ -22,22 +22,22 @@ pub struct LoadSettings {
     pub domain: String,
     /// Descriptor of every request, its entries separated by commas; {key} is replaced by the number of a key. A comma without
     /// a following `KEY=` is part of the value before it. Repeated: several descriptors per request.
-    #[arg(long = "descriptor", value_name = "KEY=VALUE,…", required = true)]
-    pub descriptors: Vec<Descriptor>,
+    #[arg(long = "descriptor", value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
+    pub descriptors: Vec<DescriptorArgument>,
     /// Hits of each request.
     #[arg(long, value_name = "COUNT", default_value = "1")]
     pub hits: NonZeroU32,
     /// Number of keys, which are numbered from 0.
-    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count())]
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count::<usize>)]
     pub keys: usize,
     /// Exponent of a Zipf distribution over the keys, with key 0 the most frequent. 0: uniform.
     #[arg(long, value_name = "EXPONENT", default_value = "0", value_parser = exponent)]
     pub zipf: f64,
     /// Number of connections, distributed over the targets and the threads.
-    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = count())]
+    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = count::<usize>)]
     pub connections: usize,
     /// Requests in flight on a connection.
-    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = count())]
+    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = count::<usize>)]
     pub streams: usize,
     /// Requests per second (open loop), sent on schedule even if earlier requests are in flight; latency counts from the
     /// scheduled time. Default: each stream sends a request when it has received a response (closed loop).
@@ -47,7 +47,7 @@ pub struct LoadSettings {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive_duration)]
     pub duration: Duration,
     /// Duration of the load before the measurement. Only the counts per key include it.
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_go)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     pub warmup: Duration,
     /// Timeout of a request.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive_duration)]
@@ -56,7 +56,7 @@ pub struct LoadSettings {
     #[arg(long)]
     pub send_deadline: bool,
     /// Number of threads, at most one for each connection.
-    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count())]
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count::<usize>)]
     pub threads: usize,
     /// Seed of the key sequence; the same seed yields the same keys.
     #[arg(long, value_name = "NUMBER", default_value = "0")]
@@ -79,37 +79,13 @@ impl LoadSettings {
     /// An invalid flag, or the requested help.
     pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let settings = Self::try_parse_from(words)?;
-        let mut texts = settings.descriptors.iter().flat_map(|Descriptor(entries)| entries);
+        let mut texts = settings.descriptors.iter().flat_map(|DescriptorArgument(entries)| entries);
         if settings.keys > 1 && !texts.any(|(key, value)| key.contains(KEY) || value.contains(KEY)) {
             let reason =
                 format!("--keys: several keys, but no descriptor has one; expected {KEY} in a --descriptor");
             return Err(Self::command().error(ErrorKind::ValueValidation, reason));
         }
         Ok(Self { threads: settings.threads.min(settings.connections), ..settings })
-    }
-}
-
-/// Keys and values of a descriptor, in which [`KEY`] stands for the number of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Descriptor(pub Vec<(String, String)>);
-
-impl FromStr for Descriptor {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut entries: Vec<(String, String)> = Vec::new();
-        for part in text.split(',') {
-            let pair = part.split_once('=').map(|(key, value)| (key.trim(), value.trim()));
-            match (pair.filter(|(key, _)| !key.is_empty()), entries.last_mut()) {
-                (Some((key, value)), _) => entries.push((key.to_owned(), value.to_owned())),
-                (None, Some((_, value))) if pair.is_none() && !part.trim().is_empty() => {
-                    value.push(',');
-                    value.push_str(part);
-                }
-                (None, _) => return Err(format!("`{part}` is not an entry; expected KEY=VALUE")),
-            }
-        }
-        Ok(Self(entries))
     }
 }
 
@@ -143,17 +119,6 @@ impl FromStr for Target {
             None | Some("/") if !host.is_empty() => Ok(Self(format!("{host}:{port}"))),
             _ => Err(EXPECTED),
         }
-    }
-}
-
-fn count() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..)
-}
-
-fn positive_duration(text: &str) -> Result<Duration, String> {
-    match parse_go(text) {
-        Ok(Duration::ZERO) => Err("expected more than zero".to_owned()),
-        parsed => parsed.map_err(|error| error.to_string()),
     }
 }
 
@@ -194,17 +159,6 @@ mod tests {
             ("", "--descriptor"),
         ] {
             assert!(refusal(line).contains(expected), "{line}: {}", refusal(line));
-        }
-    }
-
-    #[test]
-    fn a_comma_separates_entries_where_a_key_follows() {
-        let entries = |text: &str| text.parse().map(|Descriptor(entries)| entries);
-        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        assert_eq!(entries("k=a*,l=,m=x=y"), Ok(vec![pair("k", "a*"), pair("l", ""), pair("m", "x=y")]));
-        assert_eq!(entries("xff=1.2.3.4, ::1,k = v"), Ok(vec![pair("xff", "1.2.3.4, ::1"), pair("k", "v")]));
-        for text in ["", "k", "k=v,", "k=v,,l=w", "k=v,=w", ",k=v", "a,b=c"] {
-            assert!(entries(text).is_err(), "{text}");
         }
     }
 

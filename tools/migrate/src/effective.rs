@@ -9,7 +9,10 @@ use tollgate::{
     store::redis::RedisUrl,
 };
 
-use crate::plan::{self, VariableReport};
+use crate::{
+    plan::{self, VariableReport},
+    report::Setting,
+};
 
 /// The settings of `tollgate serve` that an environment resolves to.
 #[derive(Debug)]
@@ -17,7 +20,10 @@ pub(crate) struct EffectiveSettings {
     /// The settings; `None` if startup would fail.
     pub(crate) settings: Option<Box<Settings>>,
     /// Flags that are not at their defaults.
-    pub(crate) changed: Vec<EffectiveFlag>,
+    pub(crate) changed: Vec<Setting>,
+    /// Those flags with their values, secrets included, as words of a command line.
+    #[cfg(test)]
+    pub(crate) words: Vec<OsString>,
     /// Startup warnings about variables without effect.
     pub(crate) notices: Vec<String>,
     /// Reasons why startup would fail.
@@ -30,42 +36,6 @@ pub(crate) struct EffectiveSettings {
     pub(crate) directory: Option<PathBuf>,
     /// Whether envoyproxy/ratelimit reads files whose names begin with a dot.
     pub(crate) reads_hidden_files: bool,
-}
-
-/// A flag that is not at its default. `Debug` shows no secret.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct EffectiveFlag {
-    /// The flag, with its dashes.
-    pub(crate) flag: String,
-    /// The `TOLLGATE_` variable.
-    pub(crate) variable: String,
-    /// The value, with secrets masked.
-    pub(crate) shown: String,
-    /// The variables that set it, sorted.
-    pub(crate) from: Vec<String>,
-    /// The value, with secrets.
-    value: OsString,
-}
-
-impl std::fmt::Debug for EffectiveFlag {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("EffectiveFlag").field(&self.flag).field(&self.shown).finish()
-    }
-}
-
-impl EffectiveFlag {
-    /// The flag with its value, including secrets, as a word of a command line.
-    #[cfg(test)]
-    pub(crate) fn word(&self) -> OsString {
-        let mut word = OsString::from(format!("{}=", self.flag));
-        word.push(&self.value);
-        word
-    }
-
-    /// Whether the value is masked, at least in part.
-    pub(crate) fn is_secret(&self) -> bool {
-        *self.value != *self.shown
-    }
 }
 
 impl EffectiveSettings {
@@ -85,8 +55,7 @@ impl EffectiveSettings {
             Some(settings) => needed(words.clone(), settings),
             None => words.clone(),
         };
-        let changed: Vec<EffectiveFlag> =
-            needed.iter().filter_map(|word| effective_flag(word, &found)).collect();
+        let changed: Vec<Setting> = needed.iter().filter_map(|word| setting(word, &found)).collect();
         let changed_flags: Vec<String> =
             changed.iter().map(|changed| changed.flag.trim_start_matches('-').to_owned()).collect();
         let problems: Vec<String> = found
@@ -103,7 +72,18 @@ impl EffectiveSettings {
         let ignores_hidden = environment.get("RUNTIME_IGNOREDOTFILES").map(boolean) == Some(Ok(true));
         let notices = found.notices;
         let reads_hidden_files = !ignores_hidden;
-        Self { settings, changed, notices, problems, variables, others, directory, reads_hidden_files }
+        Self {
+            settings,
+            changed,
+            #[cfg(test)]
+            words: needed,
+            notices,
+            problems,
+            variables,
+            others,
+            directory,
+            reads_hidden_files,
+        }
     }
 }
 
@@ -134,7 +114,7 @@ fn flag_of(word: &OsString) -> String {
 }
 
 /// The flag that a word sets.
-fn effective_flag(word: &OsString, found: &EnvironmentFlags) -> Option<EffectiveFlag> {
+fn setting(word: &OsString, found: &EnvironmentFlags) -> Option<Setting> {
     let (flag, value) = word.to_str()?.split_once('=')?;
     let name = flag.trim_start_matches('-');
     let said = found.origins.iter().rev().filter(|(known, _)| known == name);
@@ -143,7 +123,7 @@ fn effective_flag(word: &OsString, found: &EnvironmentFlags) -> Option<Effective
         said.flat_map(|(_, names)| names.split(" with ").map(ToOwned::to_owned)).collect();
     from.sort_unstable();
     let (variable, shown) = (settings::variable(name), shown(name, value));
-    Some(EffectiveFlag { flag: flag.to_owned(), variable, shown, from, value: value.into() })
+    Some(Setting { flag: flag.to_owned(), variable, is_secret: shown != value, value: shown, from })
 }
 
 /// Headers with masked values.

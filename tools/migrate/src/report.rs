@@ -81,20 +81,13 @@ impl Report {
             && !found.settings.as_deref().is_some_and(plan::is_behind_twemproxy)
             && rules.as_ref().is_none_or(RulesReport::is_good);
         let verdict = if is_good { Verdict::Unchanged } else { Verdict::ToBeChanged };
-        let settings = found.changed.iter().map(|changed| Setting {
-            flag: changed.flag.clone(),
-            variable: changed.variable.clone(),
-            value: changed.shown.clone(),
-            is_secret: changed.is_secret(),
-            from: changed.from.clone(),
-        });
         let mut report = Self {
             verdict,
             source,
             not_seen,
             problems: found.problems,
             notices: found.notices,
-            settings: settings.collect(),
+            settings: found.changed,
             variables: found.variables,
             others: found.others,
             rules,
