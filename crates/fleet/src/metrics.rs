@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use tollgate_limiter::talkers;
-use tollgate_metrics::{Computed, CounterFamily, Declared, Metric, MetricKind};
+use tollgate_metrics::{Computed, CounterFamily, Declared, Metric};
 
 use super::view::{FleetReports, ReportStatus};
 
@@ -12,23 +12,19 @@ pub static METRICS: &[&dyn Metric] = &[&RATES, &DELIVERIES];
 /// Maximum number of domains with rates; those with the lightest keys are left out.
 const MAX_DOMAINS: usize = 100;
 
-const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Declared {
-    Declared { name, kind: MetricKind::Gauge, labels, help }
-}
-
 static RATES: Computed<3> = Computed::group(
     [
-        gauge(
+        Declared::gauge(
             "tollgate_heaviest_key_hits_per_second",
             &["domain"],
             "Hits per second of the domain's key that has most, in all instances; from one instance of the fleet.",
         ),
-        gauge(
+        Declared::gauge(
             "tollgate_most_denied_key_hits_per_second",
             &["domain"],
             "Denied hits per second of the domain's key that has most, in all instances; from one instance.",
         ),
-        gauge(
+        Declared::gauge(
             "tollgate_fleet_instances",
             &["report"],
             "Instances by whether their report is included in sums over all; from one instance of the fleet.",
@@ -55,7 +51,7 @@ static RATES: Computed<3> = Computed::group(
     },
 );
 
-static DELIVERIES: CounterFamily<1> = CounterFamily::starting_with(
+pub(super) static DELIVERIES: CounterFamily<1> = CounterFamily::starting_with(
     "tollgate_webhook_attempts_total",
     &["result"],
     "Attempts of this instance to deliver an event to the webhook.",
@@ -92,9 +88,4 @@ pub(super) fn set_rates(mut domains: Vec<DomainRates>, reports: &FleetReports) {
 /// Exports no rates any more: another instance evaluates.
 pub(super) fn clear_rates() {
     *LATEST.lock() = None;
-}
-
-/// Counts an attempt by its result.
-pub(super) fn webhook_attempt(result: &'static str) {
-    DELIVERIES.increment([result]);
 }

@@ -118,7 +118,7 @@ pub(super) struct ConnectionStatus {
 impl ConnectionStatus {
     /// Not connected yet.
     pub(super) fn new(server: String, status: RulesStatus) -> Self {
-        metrics::connected(false);
+        metrics::CONNECTED.set(0.0);
         let since_ms = now_ms();
         status.update(|state| {
             state.control_plane = Some(ControlPlane { since_ms, ..ControlPlane::default() });
@@ -129,7 +129,7 @@ impl ConnectionStatus {
     /// Records a failed attempt to connect, or a lost stream.
     pub(super) fn disconnected(&mut self, reason: String) {
         let reason = truncated(reason);
-        metrics::connected(false);
+        metrics::CONNECTED.set(0.0);
         if self.logged.as_ref() == Some(&reason) {
             tracing::debug!(server = %self.server, %reason, "control plane still unreachable");
         } else {
@@ -147,7 +147,7 @@ impl ConnectionStatus {
     /// Records that the control plane is connected.
     pub(super) fn connected(&mut self) {
         if !self.is_connected {
-            metrics::connected(true);
+            metrics::CONNECTED.set(1.0);
             tracing::info!(server = %self.server, "control plane connected");
             self.set_link(Link::Connected, None);
             (self.is_connected, self.logged) = (true, None);

@@ -7,18 +7,13 @@ use tollgate_metrics::{Gauge, Metric};
 /// Metrics of the control plane.
 pub static METRICS: &[&dyn Metric] = &[&CONNECTED, &LAST_RESPONSE];
 
-static CONNECTED: Gauge =
+pub(super) static CONNECTED: Gauge =
     Gauge::new("tollgate_xds_connected", "1 while the control plane is connected, else 0.");
 
 static LAST_RESPONSE: Gauge = Gauge::new(
     "tollgate_xds_last_response_timestamp_seconds",
     "Time of the control plane's last response, in seconds since 1970.",
 );
-
-/// Records whether the control plane is connected.
-pub(super) fn connected(is_connected: bool) {
-    CONNECTED.set(if is_connected { 1.0 } else { 0.0 });
-}
 
 /// Records when the control plane last sent a response, in milliseconds since 1970.
 pub(super) fn response(at_ms: u64) {

@@ -1,7 +1,7 @@
 //! `GET /rules`: the active rules and their hit counts on this instance.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate_limiter::{
     explain::limit_text,
     metrics::{self, RuleTotal, RuleTotals},
@@ -41,65 +41,34 @@ struct RuleView {
     shadow_mode: bool,
     quota_mode: bool,
     switch: Option<SwitchMode>,
-    /// The override of the whole rule.
+    /// The override of the whole rule: its id, the limit in place of the rule's, and its end.
     #[serde(rename = "override")]
-    by_override: Option<WholeOverrideView>,
+    by_override: Option<Value>,
     /// Number of overrides of single keys.
     key_overrides: usize,
     file: String,
     line: usize,
     #[serde(flatten)]
     total: RuleTotal,
-    shedding: Option<SheddingView>,
-}
-
-/// Override of a whole rule.
-#[derive(Debug, Serialize)]
-struct WholeOverrideView {
-    id: String,
-    /// The limit in place of the rule's.
-    limit: String,
-    expires_at_ms: Option<u64>,
+    shedding: Option<Value>,
 }
 
 /// State of a rule that sheds, and its counts on this instance.
-#[derive(Debug, Serialize)]
-struct SheddingView {
-    utilization: Option<f64>,
-    report_age_ms: Option<u64>,
-    passed: f64,
-    is_shared: bool,
-    priorities: Vec<PriorityView>,
-}
-
-/// One priority of such a rule.
-#[derive(Debug, Serialize)]
-struct PriorityView {
-    priority: &'static str,
-    pass_rate: f64,
-    hits: u64,
-    shed: u64,
-}
-
-impl SheddingView {
-    fn new(gate: &SheddingGate) -> Self {
-        let SheddingState { utilization, report_age, passed, rates, is_shared } = gate.state();
-        let GateCounts { requested, shed } = gate.counts();
-        let counts = requested.into_iter().zip(shed);
-        let priorities = Priority::ALL.into_iter().zip(counts).map(|(priority, (hits, shed))| PriorityView {
-            priority: priority.name(),
-            pass_rate: rates.of_priority(priority),
-            hits,
-            shed,
-        });
-        Self {
-            utilization,
-            report_age_ms: report_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-            passed,
-            is_shared,
-            priorities: priorities.collect(),
-        }
-    }
+fn shedding_view(gate: &SheddingGate) -> Value {
+    let SheddingState { utilization, report_age, passed, rates, is_shared } = gate.state();
+    let GateCounts { requested, shed } = gate.counts();
+    let counts = requested.into_iter().zip(shed);
+    let priorities = Priority::ALL.into_iter().zip(counts).map(|(priority, (hits, shed))| {
+        let pass_rate = rates.of_priority(priority);
+        json!({ "priority": priority.name(), "pass_rate": pass_rate, "hits": hits, "shed": shed })
+    });
+    json!({
+        "utilization": utilization,
+        "report_age_ms": report_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        "passed": passed,
+        "is_shared": is_shared,
+        "priorities": priorities.collect::<Vec<_>>(),
+    })
 }
 
 /// Lists the active rules, sorted by domain and path.
@@ -151,16 +120,15 @@ impl RuleOfDomain<'_> {
             shadow_mode: rule.shadow_mode,
             quota_mode: rule.quota_mode,
             switch: lists.mode_of(&domain.name, &path),
-            by_override: overridden.whole(rule, now_ms()).map(|(stated, decider)| WholeOverrideView {
-                id: stated.id.to_string(),
-                limit: limit_text(domain, decider),
-                expires_at_ms: stated.ends_at_ms,
+            by_override: overridden.whole(rule, now_ms()).map(|(stated, decider)| {
+                let limit = limit_text(domain, decider);
+                json!({ "id": stated.id.to_string(), "limit": limit, "expires_at_ms": stated.ends_at_ms })
             }),
             key_overrides: overridden.keys_of(rule),
             file: file.to_string(),
             line: *line,
             total: totals.of(&domain.name, &path),
-            shedding: rule.shedding.as_ref().map(|shedding| SheddingView::new(shedding.gate())),
+            shedding: rule.shedding.as_ref().map(|shedding| shedding_view(shedding.gate())),
             domain: domain.name.to_string(),
             rule: path,
         }

@@ -140,18 +140,18 @@ impl Delivery {
         let address = self.receiver.address();
         match attempt {
             Attempt::Delivered => {
-                metrics::webhook_attempt("delivered");
+                metrics::DELIVERIES.increment(["delivered"]);
                 self.backoff.reset();
                 if self.outage.recovered() {
                     tracing::info!(%address, "webhook receiver recovered");
                 }
             }
             Attempt::Refused(reason) => {
-                metrics::webhook_attempt("refused");
+                metrics::DELIVERIES.increment(["refused"]);
                 tracing::error!(%address, %reason, %kind, "webhook receiver refused an event");
             }
             Attempt::Failed(reason) => {
-                metrics::webhook_attempt(if is_expired { "expired" } else { "failed" });
+                metrics::DELIVERIES.increment([if is_expired { "expired" } else { "failed" }]);
                 if self.outage.failed() {
                     tracing::warn!(%address, %reason, "webhook receiver failed; events wait");
                 }
