@@ -126,7 +126,7 @@ thread_local! {
     static SAMPLER: RefCell<Sampler> = RefCell::new(COLLECTOR.sampler());
 }
 
-/// Starts collecting, once in a process, on a separate thread. Without sampling, [`report`] returns nothing.
+/// Starts collecting, once in a process, on a separate thread. Without sampling, [`counts`] returns nothing.
 ///
 /// # Errors
 /// When the operating system refuses the thread.
@@ -159,21 +159,11 @@ pub fn record(domain: &str, entries: &[Entry<'_>], hits: u64, is_denied: bool) {
     });
 }
 
-/// Returns the heaviest keys of every domain, or of one, at most `limit` of each. Takes up to a millisecond for each
-/// domain.
-pub fn report(domain: Option<&str>, limit: usize) -> Vec<DomainTop> {
-    let domains = match domain {
-        Some(domain) => vec![domain.to_owned()],
-        None => COLLECTOR.sketches.lock().domains(),
-    };
-    // One lock for each, so that the collector does not wait for all of them.
-    domains.iter().filter_map(|domain| COLLECTOR.sketches.lock().top(domain, limit)).collect()
-}
-
 /// Returns counts of the heaviest keys of every domain, of about `max_bytes` in JSON at most; for [`merge()`]. Takes up to a
 /// millisecond for each domain.
 pub fn counts(max_bytes: usize) -> Vec<DomainCounts> {
     let domains = COLLECTOR.sketches.lock().domains();
+    // One lock for each, so that the collector does not wait for all of them.
     let counts = |domain: &String| COLLECTOR.sketches.lock().counts(domain);
     let mut counts: Vec<_> = domains.iter().filter_map(counts).collect();
     counts::fit(&mut counts, max_bytes);

@@ -6,7 +6,6 @@ use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 
 use super::{
-    DomainTop, Talker,
     counts::{self, DomainCounts, KeyCounts, Merge, SpanCounts},
     sampler::Sample,
     space_saving::{Memory, Summary},
@@ -51,14 +50,6 @@ impl Sketches {
         let (after, before) = minute.add(sample, self.now, memory);
         self.bytes = self.bytes.saturating_add(after).saturating_sub(before);
         true
-    }
-
-    /// Returns the heaviest keys of a domain, if it has a sketch.
-    pub(super) fn top(&self, domain: &str, limit: usize) -> Option<DomainTop> {
-        let minute = self.domains.get(domain)?;
-        let top = |ranking| minute.top(ranking, limit);
-        let domain = domain.to_owned();
-        Some(DomainTop { domain, heaviest: top(Ranking::Heaviest), denied: top(Ranking::Denied) })
     }
 
     /// Returns counts of the heaviest keys of a domain, if it has a sketch.
@@ -145,11 +136,6 @@ impl LastMinute {
         self.windows.iter().map(Window::bytes).sum()
     }
 
-    /// Returns the heaviest keys, at most `limit`.
-    pub(super) fn top(&self, ranking: Ranking, limit: usize) -> Vec<Talker> {
-        self.counts(ranking, limit, |_| true).top(limit)
-    }
-
     /// Returns counts of the heaviest keys at window number `now`: of the last minute, and of the last complete window.
     pub(super) fn span_counts(&self, now: u64) -> [SpanCounts; 2] {
         let [of_minute, of_window] = counts::MAX_KEYS;
@@ -160,7 +146,13 @@ impl LastMinute {
         [counts(of_minute, &|_| true), counts(of_window, &|number| number.saturating_add(1) == now)]
     }
 
-    fn counts(&self, ranking: Ranking, limit: usize, is_included: impl Fn(u64) -> bool) -> KeyCounts {
+    /// Returns counts of the heaviest keys in some windows, at most `limit`.
+    pub(super) fn counts(
+        &self,
+        ranking: Ranking,
+        limit: usize,
+        is_included: impl Fn(u64) -> bool,
+    ) -> KeyCounts {
         let mut merge = Merge::default();
         for window in self.windows.iter().filter(|window| is_included(window.number)) {
             let summary = window.of(ranking);

@@ -78,7 +78,7 @@ proptest! {
         }
         for (ranking, exact) in [(Ranking::Heaviest, exact), (Ranking::Denied, denied)] {
             let estimates: HashMap<_, _> =
-                minute.top(ranking, usize::MAX).into_iter().map(|talker| (talker.key, (talker.hits, talker.error))).collect();
+                minute.counts(ranking, usize::MAX, |_| true).top(usize::MAX).into_iter().map(|talker| (talker.key, (talker.hits, talker.error))).collect();
             let promised = exact.values().sum::<u64>() / (MAX_KEYS as u64 * 3 / 4);
             check(|key| estimates.get(key).copied(), promised, &exact)?;
             prop_assert!(estimates.values().all(|(_, error)| *error <= promised));
@@ -169,7 +169,12 @@ fn a_minute_drops_older_windows_and_returns_the_heaviest_first() {
     minute.add(&sample("b=", 3, 0), 5, Memory::Ample);
     minute.add(&sample("a=", 3, 1), 5, Memory::Ample);
     let keys = |minute: &LastMinute, ranking, limit| -> Vec<_> {
-        minute.top(ranking, limit).into_iter().map(|talker| (talker.key, talker.hits, talker.error)).collect()
+        minute
+            .counts(ranking, limit, |_| true)
+            .top(limit)
+            .into_iter()
+            .map(|talker| (talker.key, talker.hits, talker.error))
+            .collect()
     };
     assert_eq!(keys(&minute, Ranking::Heaviest, 2), [("old=".to_owned(), 100, 0), ("a=".to_owned(), 3, 0)]);
     assert!(minute.expire(6));
@@ -200,9 +205,9 @@ fn all_sketches_together_stay_within_their_bound_and_the_heavy_keys_in_them() {
     assert!(largest > sketches::MAX_BYTES, "memory was not short");
     assert!(largest < 28 << 20, "{largest} bytes");
     for domain in sketches.domains() {
-        let top = sketches.top(&domain, 10).expect("a sketch");
-        assert_eq!(top.heaviest[0].key, "heavy=", "{domain}");
-        assert_eq!(top.denied[0].key, "heavy=", "{domain}");
+        let top = sketches.counts(&domain).expect("a sketch").minute;
+        assert_eq!(top.heaviest.top(1)[0].key, "heavy=", "{domain}");
+        assert_eq!(top.denied.top(1)[0].key, "heavy=", "{domain}");
     }
     sketches.advance(18);
     assert_eq!((sketches.bytes(), sketches.domains().len()), (0, 0));
@@ -232,7 +237,7 @@ fn five_heavy_keys_are_found_among_a_million_that_come_once() {
     let mut random = fastrand::Rng::with_seed(7);
     let keys = (0..2_000_000_u64).map(|at| if random.u8(..50) == 0 { random.u64(..5) } else { 5 + at });
     let sketches = sketches_of(keys, |key| key == 3 || key % 1_000 == 0);
-    let top = sketches.top("edge", 10).expect("a sketch");
+    let top = sketches.counts("edge").expect("a sketch").minute.top("edge", 10);
     let mut found: Vec<_> = top.heaviest[..5].iter().map(|talker| &*talker.key).collect();
     found.sort_unstable();
     assert_eq!(found, ["k=0", "k=1", "k=2", "k=3", "k=4"]);
@@ -252,7 +257,7 @@ fn five_heavy_keys_are_found_among_a_million_that_come_once() {
 fn rare_denials_are_counted_exactly() {
     let keys = (0..1_000_000_u64).map(|at| if at % 100_000 == 0 { 1 } else { 2 });
     let sketches = sketches_of(keys, |key| key == 1);
-    let top = sketches.top("edge", 10).expect("a sketch");
+    let top = sketches.counts("edge").expect("a sketch").minute.top("edge", 10);
     let denied: Vec<_> = top.denied.iter().map(|talker| (&*talker.key, talker.hits, talker.error)).collect();
     assert_eq!(denied, [("k=1", 10, 0)]);
     assert_eq!(top.heaviest[0].key, "k=2");
@@ -274,14 +279,16 @@ fn samples_are_reported_within_a_second_also_of_threads_that_ended() {
     let descriptor = Some(vec![entry("k", "v"), entry("path", "/a")]);
     let expected = [Talker { key: "k=v,path=/a".to_owned(), descriptor, hits: 400, error: 0 }];
     let deadline = Instant::now() + Duration::from_secs(20);
-    while report(Some("reported within a second"), 10).first().is_none_or(|top| top.heaviest != expected) {
-        assert!(Instant::now() < deadline, "{:?}", report(None, 10));
+    let top = |domain: &str| {
+        let counts = counts(usize::MAX).into_iter().find(|counts| counts.domain == domain);
+        counts.map(|counts| counts.minute.top(domain, 10))
+    };
+    while top("reported within a second").is_none_or(|top| top.heaviest != expected) {
+        assert!(Instant::now() < deadline, "{:?}", counts(usize::MAX));
         thread::sleep(Duration::from_millis(10));
     }
-    let all = report(None, 10);
-    let top = all.iter().find(|top| top.domain == "reported within a second").expect("among all");
-    assert_eq!(top.denied, expected);
-    assert!(report(Some("only read"), 10).is_empty());
+    assert_eq!(top("reported within a second").expect("among all").denied, expected);
+    assert!(top("only read").is_none());
     assert!(bytes() > 0);
 }
 

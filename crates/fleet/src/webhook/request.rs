@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use http::Uri;
 use ring::hmac;
 use tollgate_control::LoggedEvent;
+use tollgate_flags::web_url;
 use tollgate_runtime::{bounded_file, http_client, redact};
 use ureq::Agent;
 
@@ -28,8 +28,7 @@ const TEMPORARY_STATUSES: [u16; 3] = [408, 425, 429];
 /// An `http` or `https` URL; shown without its path and query, which are often a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookUrl {
-    scheme: &'static str,
-    authority: String,
+    shown: String,
     /// The URL with its path and query.
     whole: String,
 }
@@ -39,24 +38,16 @@ impl FromStr for WebhookUrl {
 
     fn from_str(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH, without a user";
-        let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
-        let scheme = match uri.scheme_str() {
-            Some("http") => "http",
-            Some("https") => "https",
-            _ => return Err(EXPECTED.to_owned()),
-        };
-        match uri.authority() {
-            Some(authority) if !authority.as_str().contains('@') => {
-                Ok(Self { scheme, authority: authority.to_string(), whole: text.to_owned() })
-            }
-            _ => Err(EXPECTED.to_owned()),
-        }
+        let uri = web_url(text, EXPECTED)?;
+        let (scheme, authority) = (uri.scheme_str().unwrap_or_default(), uri.authority());
+        let shown = format!("{scheme}://{}/***", authority.map_or("", |authority| authority.as_str()));
+        Ok(Self { shown, whole: text.to_owned() })
     }
 }
 
 impl fmt::Display for WebhookUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}/***", self.scheme, self.authority)
+        f.write_str(&self.shown)
     }
 }
 

@@ -42,8 +42,11 @@ impl Traffic {
 
     /// Traffic of this process.
     pub(super) async fn of_this_instance() -> Result<Self, ApiError> {
-        let sample =
-            || Self { domains: talkers::active_domains(), talkers: talkers::report(None, KEYS_PER_DOMAIN) };
+        let sample = || {
+            let counts = talkers::counts(usize::MAX).into_iter();
+            let talkers = counts.map(|counts| counts.minute.top(&counts.domain, KEYS_PER_DOMAIN)).collect();
+            Self { domains: talkers::active_domains(), talkers }
+        };
         spawn_blocking(sample).await.map_err(|_| ApiError::Internal)
     }
 }
