@@ -21,6 +21,7 @@ fn the_image_matches_the_manifests_and_the_program() {
     let deployment = read("deploy/kubernetes/base/deployment.yaml");
     let user = instruction(&dockerfile, "USER").split(':').next().unwrap_or_default();
     assert!(deployment.contains(&format!("runAsUser: {user}\n")));
+    #[allow(irrefutable_let_patterns, reason = "without the feature `cli` there is no other command")]
     let settings::Command::Serve(defaults) = settings::parse(["tollgate".into()], []).expect("defaults")
     else {
         panic!("it serves");

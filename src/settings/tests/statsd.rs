@@ -11,6 +11,7 @@ fn statsd(line: &str, variables: &[(&str, &str)]) -> Result<StatsdSettings, Sett
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     match parse(words, variables)? {
         Command::Serve(settings) => Ok(settings.statsd),
+        #[cfg(feature = "cli")]
         other => panic!("{other:?}"),
     }
 }
