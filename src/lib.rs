@@ -23,7 +23,7 @@
 //! 6. [`limiter`] folds the verdicts of the counters into one [`decision`], which is encoded as a response. Being over the limit is
 //!    a value, never an error.
 //!
-//! [`config`] compiles YAML into rules and watches its files; `xds` receives rules from a control plane; [`control`] keeps
+//! [`directory`] reads and watches files of YAML, and [`config`] compiles them into rules; `xds` receives rules from a control plane; [`control`] keeps
 //! versions of rules, lists and switches. [`bootstrap`] composes the parts. ARCHITECTURE.md has the map of the crates.
 
 // Numbers that a user or the wire states are checked where they are read.
@@ -35,6 +35,7 @@ pub use tollgate_control as control;
 pub use tollgate_core::{
     PathStep, RecordId, SyncMode, algorithm, ban, calendar, clock, descriptor, duration, lease, quota,
 };
+pub use tollgate_directory as directory;
 pub use tollgate_fleet as fleet;
 pub use tollgate_limiter::{self as limiter, decision, talkers};
 pub use tollgate_metrics as metrics;

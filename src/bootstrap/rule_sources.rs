@@ -5,12 +5,15 @@ use std::{io, sync::Arc, time::Duration};
 use http::Uri;
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 use tollgate_control::{Control, Reconciler, Rules, RulesSource};
+use tollgate_directory::{Fingerprint, Reply, Watcher};
 use tollgate_limiter::ActiveRules;
-use tollgate_rules::config::{self, Fingerprint, Reload, Watcher};
 use tollgate_runtime::panics::CancelOnPanic;
 use tollgate_xds as xds;
 
-use super::{StartError, activation::Activator};
+use super::{
+    StartError,
+    activation::{Activator, load_overlay},
+};
 use crate::settings::{RulesSettings, Settings};
 
 /// Time that startup waits for the first version, or for the confirmation that no version exists yet.
@@ -76,10 +79,8 @@ pub(super) async fn load_first(
         return Ok(FirstRules { reconciler, xds: None, recompile: None, loaded: Some(fingerprint) });
     }
     if let Some(server) = &settings.xds.server {
-        let overlay = settings.clone();
-        let read =
-            move || config::load_overlay_finished(overlay.reading.rules_overlay.as_deref(), &overlay.options);
-        spawn_blocking(read).await.map_err(|error| StartError::System(error.into()))??;
+        let options = settings.options;
+        spawn_blocking(move || load_overlay(&options)).await.map_err(|error| StartError::System(error.into()))??;
         let (xds, recompile) = follow_xds(server, settings, activator).await;
         let (reconciler, xds) = (reconcile(None), Some(xds));
         return Ok(FirstRules { reconciler, xds, recompile: Some(recompile), loaded: None });
@@ -141,36 +142,33 @@ impl FirstRules {
         let Self { reconciler, xds, recompile, loaded } = self;
         let (active, held) = (activator.clone(), CancelOnPanic(on_panic.0.clone()));
         let watcher = loaded.map(|fingerprint| {
-            let (directory, options, active) = (&settings.directory, settings.options, activator.clone());
-            let lacks_rules =
-                move |rules: &_| active.rules.load().is_some_and(|active| active.missing_in(rules) > 0);
-            Watcher::spawn(directory, options, Some(fingerprint), lacks_rules, move |version| {
+            let options = settings.options;
+            Watcher::spawn(&settings.directory, options.strict, Some(fingerprint), move |files, is_quiet| {
                 let _held = &on_panic;
-                activator.activate_changed(version);
+                activator.take_files(files, is_quiet, options)
             })
         });
         let watcher = watcher.transpose()?;
         let reload = watcher.as_ref().map(Watcher::reload);
-        let overlay = settings.reading.rules_overlay.as_deref().zip(settings.options.overlay).map(
-            |(directory, slot)| {
-                let seen = slot.get().map(|overlay| overlay.fingerprint());
-                Watcher::spawn_overlay(directory, seen, move |overlay| {
-                    let _held = &held;
-                    if active.take_overlay(slot, overlay) {
-                        reload.iter().for_each(Reload::request);
-                        recompile.iter().for_each(|recompile| recompile());
-                    }
-                })
-            },
-        );
+        let overlay = settings.options.overlay.map(|slot| {
+            let seen = slot.get().map(|overlay| overlay.fingerprint());
+            Watcher::spawn(slot.directory(), false, seen, move |files, _| {
+                let _held = &held;
+                if active.take_overlay(slot, files) {
+                    reload.iter().for_each(|reload| reload());
+                    recompile.iter().for_each(|recompile| recompile());
+                }
+                Reply::Taken
+            })
+        });
         let overlay = overlay.transpose()?;
         Ok(RuleSources { _reconciler: reconciler, _xds: xds, watcher, overlay })
     }
 }
 
 impl RuleSources {
-    /// Requests for reading the files again.
-    pub(super) fn reloads(&self) -> Vec<Reload> {
+    /// Functions that have the files read again.
+    pub(super) fn reloads(&self) -> Vec<impl Fn() + use<>> {
         self.overlay.iter().chain(&self.watcher).map(Watcher::reload).collect()
     }
 

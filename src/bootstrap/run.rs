@@ -10,7 +10,6 @@ use tokio::{
 };
 use tollgate_fleet::history;
 use tollgate_limiter::talkers;
-use tollgate_rules::config::Reload;
 use tollgate_runtime::panics;
 use tollgate_serve::net::Port;
 use tollgate_telemetry::statsd::StatsdExporter;
@@ -113,7 +112,7 @@ async fn serve(running: &mut Running, signals: &mut Signals) -> Result<Option<Co
     let reloads = running.rule_sources.reloads();
     let reload = || {
         tracing::info!(sources = reloads.len(), "SIGHUP: reading rule files again");
-        reloads.iter().for_each(Reload::request);
+        reloads.iter().for_each(|reload| reload());
     };
     let failure = select! {
         stop = signals.next(reload) => {

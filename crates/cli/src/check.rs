@@ -11,7 +11,7 @@ use tollgate_flags::DescriptorArgument;
 use tollgate_limiter::explain;
 use tollgate_rules::{
     Overridden, TableSize,
-    config::{self, Loaded, Options},
+    config::{self, Loaded, Options, OverlaySlot},
 };
 
 use crate::flags::{CheckFlags, ExplainFlags};
@@ -82,8 +82,8 @@ fn load(
     options: &Options,
     errors: &mut impl Write,
 ) -> io::Result<Option<Loaded>> {
-    let laid = config::load_overlay(reading.rules_overlay.as_deref(), options);
-    match laid.and_then(|()| config::load(directory, options)) {
+    let load_overlay = |slot: &OverlaySlot| slot.load(tollgate_directory::read(slot.directory())?);
+    match options.overlay.map_or(Ok(()), load_overlay).and_then(|()| config::load(directory, options)) {
         Ok(loaded) => Ok(Some(loaded)),
         Err(error) => {
             writeln!(errors, "{error}")?;

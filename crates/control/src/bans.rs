@@ -13,7 +13,7 @@ use std::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tollgate_core::ban::BanMode;
-use tollgate_rules::config::Fingerprint;
+use tollgate_directory::Fingerprint;
 use tollgate_runtime::redact::beginning;
 
 use crate::{
@@ -51,8 +51,8 @@ pub struct ListedBan {
 impl ListedBan {
     /// Id of the ban of the counter that a descriptor has by a rule.
     pub fn id_of(domain: &str, rule: &str, descriptor: &[Pair]) -> String {
-        let pairs = descriptor.iter().map(|pair| (&*pair.key, pair.value.as_bytes()));
-        Fingerprint::of_files([(domain, rule.as_bytes())].into_iter().chain(pairs)).to_string()
+        let pairs = descriptor.iter().flat_map(|pair| [pair.key.as_bytes(), pair.value.as_bytes()]);
+        Fingerprint::of([domain.as_bytes(), rule.as_bytes()].into_iter().chain(pairs)).to_string()
     }
 
     /// The ban with a descriptor of at most [`MAX_BAN_KEY_BYTES`] bytes, and an end that a sorted set has exactly.

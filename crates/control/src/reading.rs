@@ -38,7 +38,7 @@ impl ReadingFlags {
             merge_domains: self.merge_domains,
             strict: self.strict,
             allow_empty: self.allow_empty,
-            overlay: self.rules_overlay.as_ref().map(|_| OverlaySlot::leaked()),
+            overlay: self.rules_overlay.clone().map(OverlaySlot::leaked),
             stop_when_denied: self.stop_when_denied,
             ..Default::default()
         }

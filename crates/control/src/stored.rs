@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_core::clock::now_ms;
-use tollgate_rules::config::Fingerprint;
+use tollgate_directory::Fingerprint;
 
 use crate::{ControlError, Draft, Files, Runtime, Version};
 use crate::{bounds::truncated, model::check_files, rule_overrides::BookHead};
@@ -109,7 +109,7 @@ impl StoredVersion {
     pub(super) fn of(draft: Draft) -> Result<Self, ControlError> {
         let Draft { files, based_on, rollback_to, author, comment } = draft;
         check_files(&files)?;
-        let texts = files.iter().map(|(name, text)| (name.as_str(), text.as_bytes()));
+        let texts = files.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
         let version = Version {
             number: based_on.unwrap_or_default().saturating_add(1),
             based_on,
@@ -117,7 +117,7 @@ impl StoredVersion {
             author: truncated(author),
             comment: truncated(comment),
             created_at_ms: now_ms(),
-            fingerprint: Fingerprint::of_files(texts).to_string(),
+            fingerprint: Fingerprint::of(texts).to_string(),
         };
         Ok(Self { version, token: token(), files: Arc::new(files), trail: String::new() })
     }

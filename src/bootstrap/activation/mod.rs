@@ -12,10 +12,11 @@ use tollgate_control::{
     metrics::{self, ConfigLoad},
 };
 use tollgate_core::clock::{Clock, now_ms};
+use tollgate_directory::{DirectoryError, Fingerprint, Reply, SourceFiles};
 use tollgate_limiter::ActiveRules;
 use tollgate_rules::{
     Rules,
-    config::{self, Fingerprint, LoadError, Loaded, Overlay, OverlaySlot},
+    config::{self, LoadError, Loaded, Options, OverlaySlot},
 };
 use tollgate_runtime::log_budget::LogBudget;
 use tollgate_serve::readiness::{Phase, Readiness};
@@ -31,6 +32,14 @@ const RELEASE_POLLS: usize = 50;
 
 /// Log lines on rules that a control plane pushed: one that pushes without end would fill the log.
 static PUSH_LINES: LogBudget = LogBudget::new(32, Duration::from_secs(5));
+
+/// Reads the overlay of the rules, if there is one, for all later compilations.
+pub(super) fn load_overlay(options: &Options) -> Result<(), LoadError> {
+    match options.overlay {
+        Some(slot) => slot.load(tollgate_directory::read_finished(slot.directory())?),
+        None => Ok(()),
+    }
+}
 
 /// Activates valid rules, and keeps the active ones when new ones are invalid.
 #[derive(Clone, Debug)]
@@ -55,8 +64,9 @@ impl Activator {
     /// unless the settings allow starting without.
     pub(super) fn load_directory(&self, settings: &RulesSettings) -> Result<Fingerprint, LoadError> {
         // Rules without their overlay are others: not even to start without rules.
-        config::load_overlay_finished(settings.reading.rules_overlay.as_deref(), &settings.options)?;
-        let loaded = config::load_finished(&self.directory, &settings.options);
+        load_overlay(&settings.options)?;
+        let read = tollgate_directory::read_finished(&self.directory).map_err(LoadError::from);
+        let loaded = read.and_then(|files| config::compile_files(files, settings.options));
         metrics::config_load(loaded.is_ok());
         match loaded {
             Ok(loaded) => {
@@ -73,13 +83,32 @@ impl Activator {
         }
     }
 
-    /// Activates rules that the directory watcher loaded. Blocks; not for async threads.
-    pub(super) fn activate_changed(&self, loaded: Result<Loaded, LoadError>) {
+    /// Compiles and activates the files of a changed directory. Rules that lack active ones wait until it `is_quiet`. Blocks;
+    /// not for async threads.
+    pub(super) fn take_files(
+        &self,
+        files: Result<SourceFiles, DirectoryError>,
+        is_quiet: bool,
+        options: Options,
+    ) -> Reply {
+        let loaded = files.map_err(LoadError::from).and_then(|files| config::compile_files(files, options));
+        if !is_quiet
+            && let (Ok(loaded), Some(active)) = (&loaded, self.rules.load())
+            && active.missing_in(&loaded.rules) > 0
+        {
+            return Reply::Early { awaiting: "files that remove rules" };
+        }
+        self.activate_changed(loaded);
+        Reply::Taken
+    }
+
+    /// Activates rules of the directory, if they are valid and most of the active rules are among them.
+    fn activate_changed(&self, loaded: Result<Loaded, LoadError>) {
         let removal = loaded.as_ref().ok().and_then(|loaded| Removal::by(loaded, &*self.rules.load()?));
         metrics::count_load(match (&loaded, &removal) {
             (Ok(_), None) => ConfigLoad::Success,
             (Ok(_), Some(_)) => ConfigLoad::Refused,
-            (Err(LoadError::Unfinished { .. }), _) => ConfigLoad::Unfinished,
+            (Err(LoadError::Directory(DirectoryError::Unfinished { .. })), _) => ConfigLoad::Unfinished,
             (Err(_), _) => ConfigLoad::Error,
         });
         match (loaded, removal) {
@@ -92,7 +121,7 @@ impl Activator {
                 tracing::info!(rules, directory = %self.directory.display(), "changed rules active");
                 self.release_previous();
             }
-            (Err(error @ LoadError::Unfinished { .. }), _) => {
+            (Err(error @ LoadError::Directory(DirectoryError::Unfinished { .. })), _) => {
                 tracing::warn!(%error, keeping = self.active_rules(), "rule files still open for writing");
                 self.record_problem(&error);
             }
@@ -152,9 +181,13 @@ impl Activator {
         }
     }
 
-    /// Takes over an overlay that its watcher loaded. Returns whether the rules are to be compiled again.
-    pub(super) fn take_overlay(&self, slot: &OverlaySlot, loaded: Result<Overlay, LoadError>) -> bool {
-        match loaded {
+    /// Takes over the files of a changed overlay. Returns whether the rules are to be compiled again.
+    pub(super) fn take_overlay(
+        &self,
+        slot: &OverlaySlot,
+        files: Result<SourceFiles, DirectoryError>,
+    ) -> bool {
+        match files.map_err(LoadError::from).and_then(|files| slot.check(files)) {
             Ok(overlay) if !self.allow_empty && slot.get().is_some_and(|active| overlay.empties(&active)) => {
                 metrics::count_load(ConfigLoad::Refused);
                 tracing::warn!(

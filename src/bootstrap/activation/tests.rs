@@ -27,9 +27,13 @@ impl TestActivation {
         std::fs::remove_file(self.directory.path().join(file)).expect("removed");
     }
 
+    fn files(&self) -> Result<SourceFiles, DirectoryError> {
+        tollgate_directory::read(self.directory.path())
+    }
+
     /// Loads the directory, and returns the active rules.
-    fn load(&self, options: config::Options) -> Arc<Rules> {
-        self.activator.activate_changed(config::load(self.directory.path(), &options));
+    fn load(&self, options: Options) -> Arc<Rules> {
+        self.activator.take_files(self.files(), true, options);
         self.activator.rules.load().expect("active")
     }
 
@@ -61,7 +65,7 @@ fn a_change_that_removes_most_rules_is_refused_unless_it_is_meant() {
     assert_eq!(change(&rules(50)), 50);
     assert_eq!(test.activator.status.now().problem.clone(), None);
     test.write("rules.yaml", &rules(9));
-    let allowing = config::Options { allow_empty: true, ..test.settings.options };
+    let allowing = Options { allow_empty: true, ..test.settings.options };
     assert_eq!(test.load(allowing).rule_count(), 9);
 
     test.write(".allow-empty", "");
@@ -69,6 +73,18 @@ fn a_change_that_removes_most_rules_is_refused_unless_it_is_meant() {
     assert_eq!(change(&rules(1)), 1);
     test.remove("rules.yaml");
     assert_eq!(test.load(test.settings.options).rule_count(), 0);
+}
+
+#[test]
+fn a_change_that_removes_a_rule_waits_until_the_directory_is_quiet() {
+    let test = activation();
+    test.change(&rules(3));
+    for (count, reply) in [(4, Reply::Taken), (3, Reply::Early { awaiting: "files that remove rules" })] {
+        test.write("rules.yaml", &rules(count));
+        assert_eq!(test.activator.take_files(test.files(), false, test.settings.options), reply);
+        assert_eq!(test.activator.rules.load().map(|rules| rules.rule_count()), Some(4));
+    }
+    assert_eq!(test.load(test.settings.options).rule_count(), 3);
 }
 
 #[test]
@@ -93,14 +109,14 @@ fn a_few_rules_may_be_renamed_but_not_removed() {
 fn an_overlay_that_becomes_empty_is_refused_unless_that_is_meant() {
     let test = activation();
     let stated = "domain: web\ndescriptors:\n- {key: k, shadow_mode: true}\n";
-    let slot = OverlaySlot::leaked();
+    let slot = OverlaySlot::leaked(test.directory.path().to_owned());
     let take = |settings: &RulesSettings, content: Option<&str>| {
         match content {
             Some(content) => test.write("overlay.yaml", content),
             None => test.remove("overlay.yaml"),
         }
         let activator = Activator::new(Readiness::new(), settings);
-        activator.take_overlay(slot, Overlay::load(test.directory.path()))
+        activator.take_overlay(slot, test.files())
     };
     let settings = &test.settings;
     assert!(take(settings, Some("domain: web\n")), "nothing is lost");

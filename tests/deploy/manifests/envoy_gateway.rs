@@ -193,8 +193,8 @@ fn the_overlay_for_envoy_gateway_matches_the_limits_of_the_policy() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let text = overlay["data"]["limits.yaml"].as_str().expect("a text");
     fs::write(directory.path().join("limits.yaml"), text).expect("written");
-    let slot = config::OverlaySlot::leaked();
-    slot.set(config::Overlay::load(directory.path()).expect("valid"));
+    let slot = config::OverlaySlot::leaked(directory.path().to_owned());
+    slot.load(tollgate::directory::read(directory.path()).expect("readable")).expect("valid");
     let generated = format!(
         "domain: envoy-gateway-system/eg/http\ndescriptors:\n- key: {route}\n  value: {route}\n  descriptors:\n  - key: \
          masked_remote_address\n    value: 0.0.0.0/0\n    descriptors:\n    - {{key: remote_address, rate_limit: {{unit: \

@@ -137,9 +137,7 @@ impl From<&LoadError> for Invalid {
     fn from(error: &LoadError) -> Self {
         let problems = match error {
             LoadError::Invalid { report, .. } => report.problems().to_vec(),
-            LoadError::Directory { .. } | LoadError::Unfinished { .. } | LoadError::Broken { .. } => {
-                Vec::new()
-            }
+            LoadError::Directory(_) | LoadError::Broken { .. } => Vec::new(),
         };
         Self { problems, report: error.to_string() }
     }

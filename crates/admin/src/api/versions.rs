@@ -225,12 +225,12 @@ async fn read_version(api: &Api, number: u64) -> Result<RuleFiles, ApiError> {
 
 async fn read_directory(api: &Api, lane: Lane<'_>) -> Result<RuleFiles, ApiError> {
     let directory = api.parts.directory.clone();
-    let read = api.limits.scan(lane, move || config::read(&directory)).await?;
+    let read = api.limits.scan(lane, move || tollgate_directory::read(&directory)).await?;
     let files = read.map_err(|error| {
         tracing::warn!(%error, "failed to read the rules directory");
         ApiError::NotFound("failed to read the rules directory; see the server log".to_owned())
     })?;
-    Ok(RuleFiles { version: None, files })
+    Ok(RuleFiles { version: None, files: files.texts() })
 }
 
 /// The current rules, if any. Usually the active rules of this instance; the rules of the current version if that one is

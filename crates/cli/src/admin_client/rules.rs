@@ -123,10 +123,16 @@ fn name(version: VersionSelector) -> String {
 /// whether files may state the same domain.
 fn files(directory: &Path) -> Result<Files, ClientError> {
     let options = Options { merge_domains: true, strict: false, allow_empty: false, ..Default::default() };
-    let read =
-        config::read_valid(directory, options).map_err(|error| ClientError::Invalid(error.to_string()))?;
-    let missing = "not found; expected a directory or a version";
-    read.ok_or_else(|| ClientError::of_file(&directory.display().to_string(), missing))
+    let files = match tollgate_directory::read(directory) {
+        Err(error) if error.is_not_found() => {
+            let missing = "not found; expected a directory or a version";
+            return Err(ClientError::of_file(&directory.display().to_string(), missing));
+        }
+        read => read.map_err(|error| ClientError::Invalid(error.to_string()))?,
+    };
+    config::compile_files(files.clone(), options)
+        .map_err(|error| ClientError::Invalid(error.to_string()))?;
+    Ok(files.texts())
 }
 
 impl VersionList {

@@ -350,10 +350,14 @@ async fn restore(
 /// Imports the directory's files as the first version, if there are any.
 async fn import(control: &Control, rules: Rules) -> LoadResult {
     let directory = rules.directory.clone();
-    let read = spawn_blocking(move || config::read_valid_finished(&rules.directory, rules.options)).await;
-    let files: Files = match read {
-        Ok(Ok(Some(files))) => files,
-        Ok(Ok(None)) => return LoadResult::NoFiles,
+    let read = move || {
+        let files = tollgate_directory::read_finished(&rules.directory)?;
+        config::compile_files(files.clone(), rules.options)?;
+        Ok::<Files, LoadError>(files.texts())
+    };
+    let files = match spawn_blocking(read).await {
+        Ok(Ok(files)) => files,
+        Ok(Err(LoadError::Directory(error))) if error.is_not_found() => return LoadResult::NoFiles,
         Ok(Err(error)) => return LoadResult::Failed(format!("there is no version yet, and {error}")),
         Err(error) => return LoadResult::Failed(error.to_string()),
     };

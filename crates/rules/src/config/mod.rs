@@ -1,24 +1,20 @@
-//! Loading of [`Rules`] from YAML files or from a control plane, and reloading after changes.
+//! Loading of [`Rules`] from YAML files or from a control plane.
 //!
 //! ```text
-//! directory ── files ──> yaml ── reader ──> raw ── compile ──> Rules
-//!     └─ watch: repeats all of it after a change, unless the content is equal
+//! SourceFiles ──> yaml ── reader ──> raw ── compile ──> Rules
 //! ```
 //!
-//! - `files` finds and reads the files; `yaml` (with `scalar`) parses them to trees with line numbers.
+//! - [`SourceFiles`] are the contents of a directory, which `tollgate_directory` reads and watches, or come from memory.
+//! - `yaml` (with `scalar`) parses them to trees with line numbers.
 //! - `reader` checks shapes, types and keys (`vocabulary`), and fills `raw`: the configuration as written.
 //! - `layers` lays the overlay over `raw`, and fills the limits that inherit.
 //! - `compile` checks the meaning of `raw`, and compiles it to rules.
 //! - [`compile_raw`] accepts `raw` from another source, such as a control plane.
 //! - `problem` collects the problems of all stages, each with its file and line.
-//! - [`Watcher`] reloads.
 //!
 //! A configuration is loaded as a whole or not at all.
 
 mod compile;
-mod files;
-#[doc(hidden)]
-pub mod fingerprint;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod layers;
@@ -32,34 +28,30 @@ pub mod schema;
 #[cfg(test)]
 pub(crate) mod tests;
 mod vocabulary;
-mod watch;
 #[doc(hidden)]
 pub mod yaml;
 
 use std::{
-    collections::BTreeMap,
-    io,
     panic::{self, AssertUnwindSafe, UnwindSafe},
-    path::{Path, PathBuf},
-    time::Duration,
+    path::Path,
 };
 
 use tollgate_core::descriptor::RequestBounds;
+use tollgate_directory::{ALLOW_EMPTY_FILE, DirectoryError, SourceFiles};
+
+pub use tollgate_directory::Fingerprint;
 
 pub use self::{
     compile::override_rule,
-    fingerprint::Fingerprint,
     layers::{Laid, Overlay, OverlaySlot},
     problem::{Problem, Report, Severity},
     region_table::read_regions,
     vocabulary::{is_of_reference, nearest},
-    watch::{Reload, Watcher, load_finished},
 };
 use self::{
-    files::{DirectoryListing, Sources},
-    problem::Problems,
+    problem::{Path as TreePath, Problems},
     raw::RawFile,
-    watch::read_finished,
+    yaml::Position,
 };
 use crate::{Rules, TableSize};
 
@@ -122,23 +114,9 @@ impl Loaded {
 /// Error of a configuration that was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A directory that cannot be read.
-    #[error("the configuration directory {} cannot be read: {error}", directory.display())]
-    Directory {
-        /// The directory.
-        directory: PathBuf,
-        /// The cause.
-        #[source]
-        error: io::Error,
-    },
-    /// Files that are still being written.
-    #[error("{} still being written after {} s; expected finished files", files.join(", "), waited.as_secs())]
-    Unfinished {
-        /// Their names, relative to the directory.
-        files: Vec<String>,
-        /// Time since they were first found unfinished.
-        waited: Duration,
-    },
+    /// Files that were not read.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// A defect of the loader; the log has the details.
     #[error("internal error while loading this configuration; see the log")]
     Broken {
@@ -159,8 +137,7 @@ impl LoadError {
     /// Fingerprint of the content that was not loaded.
     pub fn fingerprint(&self) -> Fingerprint {
         match self {
-            Self::Directory { error, .. } => Fingerprint::of_failure(error),
-            Self::Unfinished { .. } => Fingerprint::of_failure(&io::ErrorKind::WouldBlock.into()),
+            Self::Directory(error) => error.fingerprint(),
             Self::Broken { fingerprint } | Self::Invalid { fingerprint, .. } => *fingerprint,
         }
     }
@@ -171,29 +148,7 @@ impl LoadError {
 /// # Errors
 /// [`LoadError`] with all problems.
 pub fn load(directory: &Path, options: &Options) -> Result<Loaded, LoadError> {
-    build(DirectoryListing::of(directory)?.read(), *options)
-}
-
-/// Reads the overlay of `directory`, if there is one, for all later loads with `options`.
-///
-/// # Errors
-/// [`LoadError`] with all problems that do not depend on the rules.
-pub fn load_overlay(directory: Option<&Path>, options: &Options) -> Result<(), LoadError> {
-    if let (Some(directory), Some(slot)) = (directory, options.overlay) {
-        slot.set(Overlay::load(directory)?);
-    }
-    Ok(())
-}
-
-/// Reads an overlay as [`load_overlay`] does, once its files are complete as for [`load_finished`].
-///
-/// # Errors
-/// [`LoadError`] with all problems that do not depend on the rules.
-pub fn load_overlay_finished(directory: Option<&Path>, options: &Options) -> Result<(), LoadError> {
-    if let (Some(directory), Some(slot)) = (directory, options.overlay) {
-        slot.set(Overlay::of(directory, read_finished(directory)?)?);
-    }
-    Ok(())
+    compile_files(tollgate_directory::read(directory)?, *options)
 }
 
 /// Loads files from memory, given with the names that they would have in a directory.
@@ -204,66 +159,53 @@ pub fn load_files(
     files: impl IntoIterator<Item = (String, Vec<u8>)>,
     options: Options,
 ) -> Result<Loaded, LoadError> {
-    build(Sources::of(files), options)
+    compile_files(SourceFiles::of(files), options)
 }
 
-/// Reads the files of a directory that are readable texts, by name.
-///
-/// # Errors
-/// [`LoadError::Directory`] if the directory cannot be read.
-pub fn read(directory: &Path) -> Result<BTreeMap<String, String>, LoadError> {
-    Ok(DirectoryListing::of(directory)?.read().texts())
-}
-
-/// Reads the files of a directory by name, and validates them; `None` if there is no directory.
+/// Compiles files that were read.
 ///
 /// # Errors
 /// [`LoadError`] with all problems.
-pub fn read_valid(directory: &Path, options: Options) -> Result<Option<BTreeMap<String, String>>, LoadError> {
-    valid_texts(DirectoryListing::of(directory).map(DirectoryListing::read), options)
-}
-
-/// Reads and validates the files of a directory as [`read_valid`] does, once they are complete as for [`load_finished`].
-///
-/// # Errors
-/// [`LoadError`] with all problems.
-pub fn read_valid_finished(
-    directory: &Path,
-    options: Options,
-) -> Result<Option<BTreeMap<String, String>>, LoadError> {
-    valid_texts(read_finished(directory), options)
-}
-
-fn valid_texts(
-    sources: Result<Sources, LoadError>,
-    options: Options,
-) -> Result<Option<BTreeMap<String, String>>, LoadError> {
-    let sources = match sources {
-        Err(LoadError::Directory { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(None);
-        }
-        sources => sources?,
-    };
-    build(sources.clone(), options)?;
-    Ok(Some(sources.texts()))
-}
-
-fn build(sources: Sources, options: Options) -> Result<Loaded, LoadError> {
-    let fingerprint = sources.fingerprint(options.strict);
-    let allow_empty = sources.allow_empty();
+pub fn compile_files(files: SourceFiles, options: Options) -> Result<Loaded, LoadError> {
+    let fingerprint = files.fingerprint(options.strict);
+    let allow_empty = files.allow_empty();
     // The files are freed before their rules are compiled.
     let loaded = compile_raw(fingerprint, options, move |problems| {
-        let readable = sources.readable(options.allow_empty, problems);
-        let mut files = Vec::new();
-        for (name, content) in readable {
+        if files.are_suspiciously_empty() && !options.allow_empty {
+            let message = format!(
+                "no files, so every request passes; expected a file that ends in .yaml or .yml, --allow-empty or a \
+                 file {ALLOW_EMPTY_FILE}"
+            );
+            problems.warning(".", Position::WHOLE, TreePath::Root, message);
+        }
+        report_unread(&files, problems);
+        let mut raw = Vec::new();
+        for (name, content) in files.readable() {
             if problems.is_full() {
                 break;
             }
-            files.extend(reader::read(name, content, yaml::Layer::BASE, problems));
+            raw.extend(reader::read(name, content, yaml::Layer::BASE, problems));
         }
-        files
+        raw
     });
     loaded.map(|loaded| Loaded { allow_empty: loaded.allow_empty || allow_empty, ..loaded })
+}
+
+/// Reports the files that cannot be read, and those that are ignored.
+fn report_unread(files: &SourceFiles, problems: &mut Problems) {
+    for name in files.ignored() {
+        if files.are_all_ignored() {
+            let message =
+                "no file here ends in .yaml or .yml, so none is loaded; rename the files with rules";
+            problems.error(name, Position::WHOLE, TreePath::Root, message);
+        } else {
+            let message = "ignored: only files that end in .yaml or .yml are loaded";
+            problems.warning(name, Position::WHOLE, TreePath::Root, message);
+        }
+    }
+    for (name, reason) in files.unreadable() {
+        problems.error(name, Position::WHOLE, TreePath::Root, format!("cannot be read: {reason}"));
+    }
 }
 
 /// Compiles the files that `read` returns. A panic in it is caught and reported as [`LoadError::Broken`], so that a

@@ -1,7 +1,7 @@
 //! Converts the resources of a control plane to [`raw`](tollgate_rules::config::raw) files, one for each resource. The compiler then
 //! treats both sources alike, so that a rule means the same from either.
 
-use std::{collections::HashMap, rc::Rc};
+use std::{collections::HashMap, iter, rc::Rc};
 
 use prost::Message as _;
 use prost_types::{Struct, Value, value::Kind};
@@ -10,7 +10,6 @@ use tollgate_proto::ratelimit::config::ratelimit::v3::{
 };
 use tollgate_rules::config::{
     self, Fingerprint, LoadError, Loaded, Options,
-    fingerprint::Hash,
     problem::{Path, Problems},
     raw::{Field, RawDescriptor, RawDescriptors, RawFile, RawRateLimit, RawReplaces, Stated},
     yaml::{Content, MAX_SCALAR_BYTES, Node, Position, Scalar},
@@ -41,13 +40,8 @@ pub(crate) struct Resource {
 pub(crate) fn fingerprint_of(resources: &[Resource]) -> Fingerprint {
     let mut sorted: Vec<&Resource> = resources.iter().collect();
     sorted.sort_unstable();
-    let mut hash = Hash::default();
-    hash.part(b"resources");
-    for resource in sorted {
-        hash.part(resource.type_url.as_bytes());
-        hash.part(&resource.value);
-    }
-    hash.finish()
+    let parts = sorted.into_iter().flat_map(|resource| [resource.type_url.as_bytes(), &resource.value]);
+    Fingerprint::of(iter::once(&b"resources"[..]).chain(parts))
 }
 
 /// Loads the resources of a control plane. An empty list is valid and has no domains.

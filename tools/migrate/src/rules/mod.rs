@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
 use serde::Serialize;
 use tollgate::{
+    directory,
     config::{self, LoadError, Loaded, Options, Severity},
     limiter::explain::limit_text,
     quota::Unit,
@@ -93,7 +94,7 @@ impl RulesReport {
 }
 
 fn file_count(directory: &Path) -> usize {
-    config::read(directory).map_or(0, |files| files.len())
+    texts(directory).len()
 }
 
 /// The first rule with the longest window, with its limit and place, if that window is an hour or more.
@@ -113,7 +114,7 @@ fn longest_window(rules: &Rules) -> Option<String> {
 
 /// Contents of the files of a directory, by name.
 fn texts(directory: &Path) -> Vec<(String, String)> {
-    config::read(directory).map(|files| files.into_iter().collect()).unwrap_or_default()
+    directory::read(directory).map(|files| files.texts().into_iter().collect()).unwrap_or_default()
 }
 
 /// Whether a directory exists.

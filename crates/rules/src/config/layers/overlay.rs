@@ -4,17 +4,22 @@
 //! of the limits that its path matches. The files are read with every compilation, since their trees cannot be shared by
 //! threads.
 
-use std::{collections::BTreeSet, path::Path as FilePath, rc::Rc, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    path::{Path as FilePath, PathBuf},
+    rc::Rc,
+    sync::Arc,
+};
 
 use arc_swap::ArcSwapOption;
+use tollgate_directory::{SourceFiles, Fingerprint};
 
 use super::{DescriptorPattern, Identity, KEYS_OF_LIMITS, OTHER_KEYS, TextPattern, default_algorithm, fill};
 use crate::config::{
-    Fingerprint, LoadError,
-    files::{DirectoryListing, Sources},
+    LoadError,
     problem::{Path, Problems},
     raw::{Field, RawDescriptor, RawFile, RawRateLimit, Stated},
-    reader,
+    reader, report_unread,
     vocabulary::Mapping as _,
     yaml::Position,
 };
@@ -28,15 +33,18 @@ const MAX_COMPARISONS: usize = 20_000_000;
 #[derive(Debug)]
 pub struct Overlay {
     directory: String,
-    sources: Sources,
+    files: SourceFiles,
     fingerprint: Fingerprint,
     /// Whether its files state nothing.
     is_empty: bool,
 }
 
-/// The active overlay of a process.
-#[derive(Debug, Default)]
-pub struct OverlaySlot(ArcSwapOption<Overlay>);
+/// The active overlay of a process, and the directory of its files.
+#[derive(Debug)]
+pub struct OverlaySlot {
+    directory: PathBuf,
+    active: ArcSwapOption<Overlay>,
+}
 
 /// Result of laying an overlay over rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,18 +59,40 @@ pub struct Laid {
 
 impl OverlaySlot {
     /// Returns an empty slot for the rest of the process, which options can hold.
-    pub fn leaked() -> &'static Self {
-        Box::leak(Box::default())
+    pub fn leaked(directory: PathBuf) -> &'static Self {
+        Box::leak(Box::new(Self { directory, active: ArcSwapOption::empty() }))
+    }
+
+    /// The directory of the overlay's files.
+    pub fn directory(&self) -> &FilePath {
+        &self.directory
+    }
+
+    /// Checks files that were read from the directory. No files are valid, and change nothing.
+    ///
+    /// # Errors
+    /// [`LoadError`] with all problems that do not depend on the rules.
+    pub fn check(&self, files: SourceFiles) -> Result<Overlay, LoadError> {
+        Overlay::of(&self.directory, files)
+    }
+
+    /// Checks files as [`check`](Self::check) does, and sets them as the overlay of later compilations.
+    ///
+    /// # Errors
+    /// [`LoadError`] with all problems that do not depend on the rules.
+    pub fn load(&self, files: SourceFiles) -> Result<(), LoadError> {
+        self.set(self.check(files)?);
+        Ok(())
     }
 
     /// Sets the overlay of later compilations.
     pub fn set(&self, overlay: Overlay) {
-        self.0.store(Some(Arc::new(overlay)));
+        self.active.store(Some(Arc::new(overlay)));
     }
 
     /// The active overlay, if one was loaded.
     pub fn get(&self) -> Option<Arc<Overlay>> {
-        self.0.load_full()
+        self.active.load_full()
     }
 }
 
@@ -75,19 +105,10 @@ impl PartialEq for OverlaySlot {
 impl Eq for OverlaySlot {}
 
 impl Overlay {
-    /// Reads and checks the files of a directory. A directory without files is valid, and changes nothing.
-    ///
-    /// # Errors
-    /// [`LoadError`] with all problems that do not depend on the rules.
-    pub fn load(directory: &FilePath) -> Result<Self, LoadError> {
-        Self::of(directory, DirectoryListing::of(directory)?.read())
-    }
-
-    /// Checks the files of `directory`.
-    pub(in crate::config) fn of(directory: &FilePath, sources: Sources) -> Result<Self, LoadError> {
+    fn of(directory: &FilePath, files: SourceFiles) -> Result<Self, LoadError> {
         let directory = directory.display().to_string();
-        let fingerprint = sources.fingerprint(false);
-        let mut overlay = Self { directory, sources, fingerprint, is_empty: false };
+        let fingerprint = files.fingerprint(false);
+        let mut overlay = Self { directory, files, fingerprint, is_empty: false };
         let mut problems = Problems::new(false);
         let states = |file: &RawFile| {
             let has_defaults = file.defaults.stated_keys().next().is_some();
@@ -102,7 +123,7 @@ impl Overlay {
 
     /// Whether it states nothing where `active` does, and its directory has no file that permits that.
     pub fn empties(&self, active: &Self) -> bool {
-        self.is_empty && !active.is_empty && !self.sources.allow_empty()
+        self.is_empty && !active.is_empty && !self.files.allow_empty()
     }
 
     /// Fingerprint of the files.
@@ -112,9 +133,10 @@ impl Overlay {
 
     /// Reads and checks the files.
     fn read(&self, problems: &mut Problems) -> Vec<RawFile> {
+        report_unread(&self.files, problems);
         let mut files = Vec::new();
         let mut patterns = 0_usize;
-        for (name, content) in self.sources.readable(true, problems) {
+        for (name, content) in self.files.readable() {
             let name: Rc<str> = format!("{}/{name}", self.directory.trim_end_matches('/')).into();
             let Some(layer) = problems.add_layer(name.clone()) else { break };
             let Some(file) = reader::read(&name, content, layer, problems) else { continue };

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     Rule, Rules,
-    config::{Loaded, Options, load_files},
+    config::{LoadError, Loaded, Options, load_files},
 };
 
 /// Rules in the shape of those that Envoy Gateway pushes.
@@ -42,9 +42,13 @@ fn directory(files: &[(&str, &str)]) -> TempDir {
 }
 
 fn slot(directory: &Path) -> &'static OverlaySlot {
-    let slot = OverlaySlot::leaked();
-    slot.set(Overlay::load(directory).expect("valid"));
+    let slot = OverlaySlot::leaked(directory.to_owned());
+    slot.load(tollgate_directory::read(directory).expect("readable")).expect("valid");
     slot
+}
+
+fn checked(directory: &Path) -> Result<Overlay, LoadError> {
+    OverlaySlot::leaked(directory.to_owned()).check(tollgate_directory::read(directory)?)
 }
 
 /// Rules with one file laid over them.
@@ -339,15 +343,15 @@ fn an_overlay_that_is_invalid_by_itself_is_refused() {
         ),
     ] {
         let files = directory(&[("over.yaml", text)]);
-        let error = Overlay::load(files.path()).expect_err("invalid").to_string();
+        let error = checked(files.path()).expect_err("invalid").to_string();
         let error = error.replace(&format!("{}/", files.path().display()), "");
         assert!(error.starts_with(problem), "{error}");
     }
     let many: String = (0..1_001).map(|number| format!("- key: k{number}\n")).collect();
     let files = directory(&[("over.yaml", &format!("domain: '*'\ndescriptors:\n{many}"))]);
-    let error = Overlay::load(files.path()).expect_err("too many").to_string();
+    let error = checked(files.path()).expect_err("too many").to_string();
     assert!(error.ends_with("1001 descriptors; expected at most 1000"), "{error}");
-    assert!(Overlay::load(directory(&[]).path()).is_ok(), "an empty directory changes nothing");
+    assert!(checked(directory(&[]).path()).is_ok(), "an empty directory changes nothing");
 }
 
 #[test]

@@ -11,7 +11,6 @@ mod charging;
 mod examples;
 mod extensions;
 mod files;
-mod hostile_files;
 mod load_shedding;
 mod mistakes;
 mod notify;
@@ -22,17 +21,16 @@ mod rollout;
 mod several;
 mod suspicious;
 mod sync;
-mod watching;
 mod weight;
 mod regions;
 mod yaml;
 
-use std::{fs, path::Path, sync::Arc, time::SystemTime};
+use std::{fs, path::Path, sync::Arc};
 
 use tempfile::TempDir;
 use tollgate_core::{algorithm::Policy, descriptor::Entry, quota::Quota};
 
-use super::{LoadError, Loaded, Options, load};
+use super::{LoadError, Loaded, Options, load, load_files};
 use crate::{Limit, Rule, Rules};
 
 const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
@@ -50,21 +48,6 @@ fn write(directory: &Path, name: &str, content: &str) {
     let path = directory.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
-}
-
-/// Dates all files back, so that none seems to be written just now.
-fn age(directory: &Path) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        match fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => age(&path),
-            Ok(metadata) if metadata.is_file() => {
-                let file = fs::File::options().write(true).open(path).unwrap();
-                file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
-            }
-            _ => {}
-        }
-    }
 }
 
 /// The rules of one file.

@@ -154,3 +154,17 @@ proptest! {
         never_panics(format!("domain: d\n{}", pieces.concat()).as_bytes());
     }
 }
+
+#[test]
+fn control_characters_are_rejected_where_they_stand() {
+    for (content, problem) in [
+        (&b"domain: d\n\0descriptors: 5\n"[..], "a.yaml:2: control character \\u{0}"),
+        (b"domain: \"\x1b[31m\"\n", "a.yaml:1: control character \\u{1b}"),
+        (b"domain: d # \xc2\x9f\n", "a.yaml:1: control character \\u{9f}"),
+        (b"\xff\xfed\0o\0", "a.yaml:1: invalid UTF-8; expected a file saved as UTF-8"),
+    ] {
+        let loaded = load_files([("a.yaml".to_owned(), content.to_vec())], Options::default());
+        assert_says(&loaded.expect_err("it loads").to_string(), &[problem]);
+    }
+    clean("\u{feff}domain: d\r\n# tab\there, next line\u{85}, \u{1F600}\r\n");
+}

@@ -1,21 +1,18 @@
-//! Reloads a configuration when it changes.
+//! Watches a directory, and reads its files when they have changed.
 //!
 //! Files change in many ways: an editor writes in place or renames a new file over the old one, Kubernetes swaps the link
 //! `..data`, a deployment swaps a link above the directory or deletes and recreates it. So any event around the directory
-//! has the same effect: wait until the events stop and the files are complete ([`settling`]), read all files, and report
-//! the configuration if its content differs. A slow poll finds changes without events, as on network file systems.
-//!
-//! A configuration that lacks active rules is reported only after the directory was quiet for [`settling::SETTLE_TIME`]:
-//! a deployment may delete files before it writes others.
+//! has the same effect: wait until the events stop and the files are complete ([`crate::settling`]), read all files, and
+//! report them if their content differs. A slow poll finds changes without events, as on network file systems.
 
-mod settling;
-mod surroundings;
-mod watcher;
+#[cfg(test)]
+mod tests;
 
 use std::{
-    mem,
-    path::PathBuf,
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender},
+    io, mem,
+    path::{self, Path, PathBuf},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -24,15 +21,11 @@ use notify::{
     event::{AccessKind, AccessMode},
 };
 
-pub(super) use self::watcher::read_finished;
-pub use self::watcher::{Reload, Watcher, load_finished};
-use self::{
+use crate::{
+    DirectoryError, SourceFiles, Fingerprint,
+    listing::{DirectoryListing, DirectoryStamp},
     settling::{Settling, wall_clock},
     surroundings::Surroundings,
-};
-use super::{
-    Fingerprint, LoadError,
-    files::{DirectoryListing, DirectoryStamp, Sources, revalidate},
 };
 
 /// Time without events after which the files are read.
@@ -48,18 +41,85 @@ const EVENT_DELAY: Duration = Duration::from_millis(50);
 /// Time after which incomplete files are reported.
 const UNFINISHED_REPORT_DELAY: Duration = Duration::from_secs(10);
 
+/// Reply to files that a [`Watcher`] reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The files take effect, or are refused.
+    Taken,
+    /// The files lack what others may be about to bring: a deployment may delete files before it writes others. They are
+    /// reported again once the directory was quiet for three seconds.
+    Early {
+        /// What may still be written, for the report of a long wait.
+        awaiting: &'static str,
+    },
+}
+
+/// Watches a directory on a thread of its own until it is dropped. Dropping does not wait for the thread, which may be
+/// compiling many rules, or waiting for a disk that does not respond.
+#[derive(Debug)]
+pub struct Watcher {
+    signals: Sender<Signal>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watcher {
+    /// Calls `on_change` with the files of each version that differs from the previous one, and with errors; the first
+    /// version is compared with `seen`. The second argument is whether the directory is quiet, so that a reply of
+    /// [`Reply::Early`] has no effect. If `strict`, the names of ignored files make a difference.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn spawn(
+        directory: &Path,
+        strict: bool,
+        seen: Option<Fingerprint>,
+        on_change: impl FnMut(Result<SourceFiles, DirectoryError>, bool) -> Reply + Send + 'static,
+    ) -> io::Result<Self> {
+        let watch = Watch::new(path::absolute(directory)?, strict, seen, on_change);
+        let signals = watch.signals.clone();
+        let thread = thread::Builder::new().name("config-watch".to_owned()).spawn(|| watch.run())?;
+        Ok(Self { signals, thread: Some(thread) })
+    }
+
+    /// Returns a function that has the files reported again, although they are unchanged.
+    pub fn reload(&self) -> impl Fn() + Send + Sync + use<> {
+        let signals = self.signals.clone();
+        move || {
+            // An error means that the thread has ended.
+            let _ = signals.send(Signal::Reload);
+        }
+    }
+
+    /// Stops the watcher, and waits for its thread without a time limit: for threads that may block.
+    pub fn stop(mut self) {
+        let thread = self.thread.take();
+        drop(self);
+        if let Some(thread) = thread {
+            // Fails only after a panic, which is logged.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // An error means that the thread has already ended.
+        let _ = self.signals.send(Signal::Stop);
+    }
+}
+
 #[derive(Debug)]
 enum Signal {
     Changed(EventKind, Vec<PathBuf>),
     /// Events were lost.
     Lost,
-    /// The files are to be compiled again, even if they are unchanged.
+    /// The files are to be reported again, even if they are unchanged.
     Reload,
     Stop,
 }
 
 /// State of the thread.
-struct Watch<C, L, F> {
+struct Watch<F> {
     directory: PathBuf,
     /// Whether the names of files that are not read matter.
     strict: bool,
@@ -78,9 +138,6 @@ struct Watch<C, L, F> {
     event_delay: Duration,
     signals: Sender<Signal>,
     received: Receiver<Signal>,
-    compile: C,
-    /// Whether a version is reported only after the directory was quiet for a while.
-    is_early: L,
     on_change: F,
 }
 
@@ -103,12 +160,27 @@ enum Wake {
 /// The watcher was dropped.
 struct Stopped;
 
-impl<T, C, L, F> Watch<C, L, F>
-where
-    C: Fn(Sources) -> Result<T, LoadError>,
-    L: Fn(&T) -> bool,
-    F: FnMut(Result<T, LoadError>),
-{
+impl<F: FnMut(Result<SourceFiles, DirectoryError>, bool) -> Reply> Watch<F> {
+    fn new(directory: PathBuf, strict: bool, seen: Option<Fingerprint>, on_change: F) -> Self {
+        let (signals, received) = channel();
+        Self {
+            directory,
+            strict,
+            seen,
+            stamp: None,
+            settling: Settling::default(),
+            unfinished: None,
+            surroundings: Surroundings::default(),
+            notifier: None,
+            is_notifier_outdated: false,
+            has_missed_event: false,
+            event_delay: EVENT_DELAY,
+            signals,
+            received,
+            on_change,
+        }
+    }
+
     fn run(mut self) {
         // `Stopped` is the only end.
         let _ = self.watch();
@@ -188,30 +260,30 @@ where
         }
     }
 
-    /// Reads all files if they are complete, and reports the configuration if its content differs from the last one.
-    /// Returns the time at which to look again.
+    /// Reads all files if they are complete, and reports them if their content differs from the last one. Returns the time
+    /// at which to look again.
     fn refresh(
         &mut self,
-        listing: Result<DirectoryListing, LoadError>,
+        listing: Result<DirectoryListing, DirectoryError>,
         now: Instant,
     ) -> Result<Option<Instant>, Stopped> {
         self.stamp = listing.as_ref().ok().map(DirectoryListing::stamp);
         let listing = match listing {
             Ok(listing) => listing,
             Err(error) => {
-                self.report(error.fingerprint(), Err(error));
+                self.report(error);
                 return Ok(None);
             }
         };
         let unfinished = self.settling.observe(&listing, now, wall_clock());
         if !unfinished.is_empty() {
             self.wait_for_writers(unfinished, now);
-            // The stat of a network file system may be outdated; opening a file renews it.
-            self.settling.unsettled().for_each(revalidate);
+            // The stat of a network file system may be outdated.
+            self.settling.revalidate();
             return Ok(now.checked_add(SHORT_POLL_INTERVAL));
         }
-        let sources = listing.read();
-        let fingerprint = sources.fingerprint(self.strict);
+        let files = SourceFiles::read(listing);
+        let fingerprint = files.fingerprint(self.strict);
         if self.seen == Some(fingerprint) {
             self.unfinished = None;
             return Ok(None);
@@ -219,22 +291,23 @@ where
         if self.changed_while_reading()? {
             return Ok(Some(now));
         }
-        let outcome = (self.compile)(sources);
-        let is_early = outcome.as_ref().is_ok_and(|loaded| (self.is_early)(loaded));
-        if let Some(quiet_at) = self.settling.quiet_at().filter(|at| is_early && now < *at) {
-            self.wait_for_writers(vec!["files that remove rules".to_owned()], now);
+        let quiet_at = self.settling.quiet_at().filter(|at| now < *at);
+        let reply = (self.on_change)(Ok(files), quiet_at.is_none());
+        if let (Reply::Early { awaiting }, Some(quiet_at)) = (reply, quiet_at) {
+            self.wait_for_writers(vec![awaiting.to_owned()], now);
             return Ok(Some(quiet_at));
         }
         self.unfinished = None;
-        self.report(fingerprint, outcome);
+        self.seen = Some(fingerprint);
         Ok(None)
     }
 
-    /// Reports an outcome that differs from the last one.
-    fn report(&mut self, fingerprint: Fingerprint, outcome: Result<T, LoadError>) {
-        if self.seen != Some(fingerprint) {
-            self.seen = Some(fingerprint);
-            (self.on_change)(outcome);
+    /// Reports an error that differs from the last one.
+    fn report(&mut self, error: DirectoryError) {
+        let fingerprint = Some(error.fingerprint());
+        if self.seen != fingerprint {
+            self.seen = fingerprint;
+            (self.on_change)(Err(error), true);
         }
     }
 
@@ -244,8 +317,7 @@ where
         let waited = now.saturating_duration_since(unfinished.since);
         if !unfinished.is_reported && waited >= UNFINISHED_REPORT_DELAY {
             unfinished.is_reported = true;
-            let error = LoadError::Unfinished { files, waited };
-            self.report(error.fingerprint(), Err(error));
+            self.report(DirectoryError::Unfinished { files, waited });
         }
     }
 
@@ -269,7 +341,7 @@ where
     }
 
     /// Lists the directory and watches its surroundings, in this order, so that no change is missed in between.
-    fn list(&mut self) -> Result<DirectoryListing, LoadError> {
+    fn list(&mut self) -> Result<DirectoryListing, DirectoryError> {
         let mut listing = DirectoryListing::of(&self.directory);
         self.is_notifier_outdated |= self.notifier.is_none();
         // Directories may have moved while the watches were placed.
@@ -312,6 +384,3 @@ where
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -5,7 +5,7 @@
 //! [`SETTLE_TIME`]: a writer may pause for two seconds.
 //!
 //! No wait is endless. Some changes have no close, such as those that a virtual machine's host makes to a shared directory,
-//! and some programs keep a file open: [`CLOSE_TIMEOUT`]. A file that is not loaded may change all the time, such as a
+//! and some programs keep a file open: [`CLOSE_TIMEOUT`]. A file that is not read may change all the time, such as a
 //! heartbeat: [`MAX_OTHERS_DELAY`].
 
 use std::{
@@ -20,28 +20,29 @@ use notify::{
     event::{AccessKind, AccessMode, ModifyKind, RenameMode},
 };
 use tollgate_core::clock::Clock;
+use tollgate_runtime::bounded_file;
 
-use crate::config::files::{DirectoryListing, FileStamp};
+use crate::listing::{DirectoryListing, FileStamp};
 
 /// Time without a change after which a file is complete whose writer is unknown.
-pub(super) const SETTLE_TIME: Duration = Duration::from_secs(3);
+pub(crate) const SETTLE_TIME: Duration = Duration::from_secs(3);
 
 /// Time without a change after which a file is complete although no close was reported.
-pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum time from the last change of a loaded file in which changes of files that are not loaded delay a removal.
+/// Maximum time from the last change of a file that is read in which changes of files that are not read delay a removal.
 const MAX_OTHERS_DELAY: Duration = Duration::from_secs(60);
 
 /// Changes of a directory's files over time.
 #[derive(Debug, Default)]
-pub(super) struct Settling {
-    pub(super) writers: Writers,
+pub(crate) struct Settling {
+    pub(crate) writers: Writers,
     root: Option<PathBuf>,
     files: BTreeMap<String, Observed>,
     others: BTreeMap<PathBuf, (u64, Option<SystemTime>)>,
-    /// Time at which the last change of a loaded file was found, other than the swap of a whole version.
+    /// Time at which the last change of a file that is read was found, other than the swap of a whole version.
     changed: Option<Instant>,
-    /// Time at which the last change of a file that is not loaded was found.
+    /// Time at which the last change of a file that is not read was found.
     others_changed: Option<Instant>,
 }
 
@@ -57,7 +58,7 @@ struct Observed {
 impl Settling {
     /// Compares a listing with the one before, and returns the names of the files that may be incomplete. `now` and
     /// `wall_clock` are one moment; the wall clock is compared with the times of the files of the first listing.
-    pub(super) fn observe(
+    pub(crate) fn observe(
         &mut self,
         listing: &DirectoryListing,
         now: Instant,
@@ -105,36 +106,39 @@ impl Settling {
         unfinished
     }
 
-    /// Time at which the directory has not changed for [`SETTLE_TIME`]; `None` if its loaded files only changed by swaps.
-    pub(super) fn quiet_at(&self) -> Option<Instant> {
+    /// Time at which the directory has not changed for [`SETTLE_TIME`]; `None` if its files only changed by swaps.
+    pub(crate) fn quiet_at(&self) -> Option<Instant> {
         let latest = self.changed.max(self.others_changed);
         let at_the_latest = self.changed?.checked_add(MAX_OTHERS_DELAY)?;
         Some(latest?.checked_add(SETTLE_TIME)?.min(at_the_latest))
     }
 
     /// Handles the loss of any events.
-    pub(super) fn lose_events(&mut self, now: Instant) {
+    pub(crate) fn lose_events(&mut self, now: Instant) {
         self.writers.clear_finished();
         self.lose_closes(now);
     }
 
     /// Handles the loss of closes: files with a writer are complete once they do not change any more.
-    pub(super) fn lose_closes(&mut self, now: Instant) {
+    pub(crate) fn lose_closes(&mut self, now: Instant) {
         let writing = mem::take(&mut self.writers.writing);
         for file in self.files.values_mut().filter(|file| writing.contains(&file.stamp.location)) {
             file.unsettled = Some(now);
         }
     }
 
-    /// Paths of the files that may be incomplete while their writer is unknown.
-    pub(super) fn unsettled(&self) -> impl Iterator<Item = &Path> {
-        let files = self.files.values().filter(|file| file.unsettled.is_some());
-        files.map(|file| &*file.stamp.location)
+    /// Makes network file systems look up the size and time of the files that may be incomplete, as they do when a file is
+    /// opened.
+    pub(crate) fn revalidate(&self) {
+        for file in self.files.values().filter(|file| file.unsettled.is_some()) {
+            // A file that cannot be opened is reported when it is read.
+            let _ = bounded_file::open(&file.stamp.location);
+        }
     }
 }
 
 /// The time that file systems compare the times of files with, as far as their clocks agree.
-pub(super) fn wall_clock() -> SystemTime {
+pub(crate) fn wall_clock() -> SystemTime {
     let since = Duration::from_micros(Clock::System.now().as_micros());
     SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
 }
@@ -158,10 +162,9 @@ const REPORTS_CLOSES: bool = cfg!(target_os = "linux");
 /// Files with an open writer, and files that are complete, by their paths with all links resolved.
 ///
 /// A file is written from its first change until a close of a descriptor for writing, or until it has not changed for
-/// long. With two concurrent writers, the
-/// first close counts, until the next change.
+/// long. With two concurrent writers, the first close counts, until the next change.
 #[derive(Debug, Default)]
-pub(super) struct Writers {
+pub(crate) struct Writers {
     writing: HashSet<PathBuf>,
     /// Files that were closed by a writer, and files, links and directories that a rename published, since the last
     /// [`Writers::clear_finished`].
@@ -170,7 +173,7 @@ pub(super) struct Writers {
 
 impl Writers {
     /// Takes account of an event; `is_file` tests whether a path is in a directory of the configuration.
-    pub(super) fn record(&mut self, kind: EventKind, paths: &[PathBuf], is_file: impl Fn(&Path) -> bool) {
+    pub(crate) fn record(&mut self, kind: EventKind, paths: &[PathBuf], is_file: impl Fn(&Path) -> bool) {
         match (kind, paths) {
             (EventKind::Modify(ModifyKind::Data(_)), paths) if REPORTS_CLOSES => {
                 for path in paths.iter().filter(|path| is_file(path)) {
@@ -200,12 +203,12 @@ impl Writers {
     }
 
     /// Whether a writer has a file open.
-    pub(super) fn is_writing(&self, file: &FileStamp) -> bool {
+    pub(crate) fn is_writing(&self, file: &FileStamp) -> bool {
         self.writing.contains(&file.location)
     }
 
     /// Whether a writer has closed a file, or a rename has published it.
-    pub(super) fn is_finished(&self, file: &FileStamp) -> bool {
+    pub(crate) fn is_finished(&self, file: &FileStamp) -> bool {
         let mut paths = file.location.ancestors().chain(file.entry.ancestors());
         !self.finished.is_empty() && !self.is_writing(file) && paths.any(|path| self.finished.contains(path))
     }

@@ -8,14 +8,14 @@ use std::{
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 
-use crate::config::files::DirectoryListing;
+use crate::listing::DirectoryListing;
 
 /// Maximum number of links that a path may contain.
 const MAX_LINKS: usize = 40;
 
 /// Paths that are watched.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Surroundings {
+pub(crate) struct Surroundings {
     /// Directories in which any change is relevant.
     directories: BTreeSet<PathBuf>,
     /// Components of the path to the directory, where a replaced link is relevant.
@@ -23,7 +23,7 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    pub(super) fn of(directory: &Path, listing: Option<&DirectoryListing>) -> Self {
+    pub(crate) fn of(directory: &Path, listing: Option<&DirectoryListing>) -> Self {
         let directories = listing.map(|listing| listing.directories.iter().cloned().collect());
         Self { directories: directories.unwrap_or_default(), steps: steps(directory) }
     }
@@ -33,7 +33,7 @@ impl Surroundings {
     /// # Errors
     /// If a directory of the configuration cannot be watched. Errors for directories above are ignored: a process may lack
     /// the permission to read them, and the slow poll remains.
-    pub(super) fn watched_by(&self, mut notifier: RecommendedWatcher) -> notify::Result<RecommendedWatcher> {
+    pub(crate) fn watched_by(&self, mut notifier: RecommendedWatcher) -> notify::Result<RecommendedWatcher> {
         for directory in &self.directories {
             notifier.watch(directory, RecursiveMode::NonRecursive)?;
         }
@@ -49,17 +49,17 @@ impl Surroundings {
     }
 
     /// Whether a change of these paths may change the configuration.
-    pub(super) fn concern(&self, paths: &[PathBuf]) -> bool {
+    pub(crate) fn concern(&self, paths: &[PathBuf]) -> bool {
         self.restructured_by(paths) || paths.iter().any(|path| self.contain(path))
     }
 
     /// Whether a change of these paths may replace a watched directory, whose watch has no effect then.
-    pub(super) fn restructured_by(&self, paths: &[PathBuf]) -> bool {
+    pub(crate) fn restructured_by(&self, paths: &[PathBuf]) -> bool {
         paths.iter().any(|path| self.directories.contains(path) || self.steps.contains(path))
     }
 
     /// Whether a path is in a directory in which any change is relevant.
-    pub(super) fn contain(&self, path: &Path) -> bool {
+    pub(crate) fn contain(&self, path: &Path) -> bool {
         path.parent().is_some_and(|parent| self.directories.contains(parent))
     }
 }

@@ -1,26 +1,17 @@
-//! Files that are read while they are written, in simulated time.
+//! Files that are read while they are written, in simulated time; and changes in real time.
 
 mod bounded_waits;
+mod in_real_time;
 mod random_writers;
 mod startup;
 
-use std::{
-    cell::RefCell,
-    fs,
-    fs::File,
-    io::Write as _,
-    rc::Rc,
-    sync::{Arc, mpsc::channel},
-};
+use std::{cell::RefCell, fs, fs::File, io::Write as _, rc::Rc};
 
 use notify::event::{CreateKind, DataChange, ModifyKind, RemoveKind, RenameMode};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{
-    Limit, Rules,
-    config::{Loaded, Options, build, load},
-};
+use crate::read;
 
 const WRITTEN: EventKind = EventKind::Modify(ModifyKind::Data(DataChange::Any));
 
@@ -40,16 +31,12 @@ const LIMITS: [u64; 2] = [10_000, 20_000];
 /// Rules that a version has, and their limits; or the error.
 type Seen = Result<Vec<(String, u64)>, String>;
 
-type Simulated = Watch<
-    fn(Sources) -> Result<Loaded, LoadError>,
-    Box<dyn Fn(&Loaded) -> bool>,
-    Box<dyn FnMut(Result<Loaded, LoadError>)>,
->;
+type OnChange = Box<dyn FnMut(Result<SourceFiles, DirectoryError>, bool) -> Reply>;
 
 /// A watcher without its thread, whose clock and events the test provides.
 struct Simulation {
     directory: TempDir,
-    watch: Simulated,
+    watch: Watch<OnChange>,
     now: Instant,
     /// Time of the next look.
     look: Instant,
@@ -68,39 +55,13 @@ impl Simulation {
             file.set_modified(wall_clock() - Duration::from_secs(60)).unwrap();
         }
         let path = directory.path().canonicalize().unwrap();
-        let first = load(&path, &Options::default()).unwrap();
-        let active = Rc::new(RefCell::new(Arc::new(first.rules)));
+        let first = read(&path).unwrap();
         let reports = Rc::<RefCell<Vec<Seen>>>::default();
-        let (signals, received) = channel();
-        let listing = DirectoryListing::of(&path).unwrap();
-        let (compared, reported) = (Rc::clone(&active), Rc::clone(&reports));
-        let mut watch: Simulated = Watch {
-            surroundings: Surroundings::of(&path, Some(&listing)),
-            directory: path,
-            strict: false,
-            seen: Some(first.fingerprint),
-            stamp: None,
-            settling: Settling::default(),
-            unfinished: None,
-            notifier: None,
-            is_notifier_outdated: false,
-            has_missed_event: false,
-            event_delay: Duration::ZERO,
-            signals,
-            received,
-            compile: |sources| build(sources, Options::default()),
-            is_early: Box::new(move |loaded| compared.borrow().missing_in(&loaded.rules) > 0),
-            on_change: Box::new(move |loaded| {
-                reported.borrow_mut().push(match loaded {
-                    Ok(loaded) => {
-                        let rules = Arc::new(loaded.rules);
-                        *active.borrow_mut() = Arc::clone(&rules);
-                        Ok(limits(&rules))
-                    }
-                    Err(error) => Err(error.to_string()),
-                });
-            }),
-        };
+        let on_change: OnChange = Box::new(taking(limits(&first), Rc::clone(&reports)));
+        let mut watch = Watch::new(path, false, Some(first.fingerprint(false)), on_change);
+        let listing = DirectoryListing::of(&watch.directory).unwrap();
+        watch.surroundings = Surroundings::of(&watch.directory, Some(&listing));
+        watch.event_delay = Duration::ZERO;
         let now = Instant::now();
         assert!(watch.refresh(Ok(listing), now).is_ok());
         Self { directory, watch, now, look: now, events: Vec::new(), has_events, reports }
@@ -162,22 +123,44 @@ impl Simulation {
     }
 }
 
-fn limits(rules: &Rules) -> Vec<(String, u64)> {
-    let limit = |rule: &Arc<crate::Rule>| match rule.limit {
-        Limit::Quota { quota, .. } => (rule.path(), quota.limit),
-        Limit::Unlimited => panic!("no such rule"),
-    };
-    let mut limits: Vec<_> = rules.rules().map(limit).collect();
+/// Takes versions unless they lack active rules and the directory is not quiet, and reports them.
+fn taking(
+    mut active: Vec<(String, u64)>,
+    reports: Rc<RefCell<Vec<Seen>>>,
+) -> impl FnMut(Result<SourceFiles, DirectoryError>, bool) -> Reply {
+    move |files, is_quiet| {
+        let seen = files.map(|files| limits(&files)).map_err(|error| error.to_string());
+        if let Ok(found) = &seen {
+            if !is_quiet && lacks(found, &active) {
+                return Reply::Early { awaiting: "files that remove rules" };
+            }
+            active.clone_from(found);
+        }
+        reports.borrow_mut().push(seen);
+        Reply::Taken
+    }
+}
+
+/// Whether rules of `active` are not among `found`.
+fn lacks(found: &[(String, u64)], active: &[(String, u64)]) -> bool {
+    active.iter().any(|(name, _)| found.iter().all(|(found, _)| found != name))
+}
+
+/// The rules of files with a line `name limit` for each; the limit of a part of a line is 0 or cut off.
+fn limits(files: &SourceFiles) -> Vec<(String, u64)> {
+    let texts = files.readable().map(|(_, content)| std::str::from_utf8(content).unwrap());
+    let rules = texts.flat_map(str::lines).map(|line| {
+        let (name, limit) = line.split_once(' ').unwrap_or((line, ""));
+        (name.to_owned(), limit.parse().unwrap_or_default())
+    });
+    let mut limits: Vec<_> = rules.collect();
     limits.sort_unstable();
     limits
 }
 
 /// A file of these rules.
 fn file(domain: &str, rules: usize, limit: u64) -> String {
-    let rules = (0..rules).map(|rule| {
-        format!("- key: {domain}{rule}\n  rate_limit: {{unit: day, requests_per_unit: {limit}}}\n")
-    });
-    format!("domain: {domain}\ndescriptors:\n{}", rules.collect::<String>())
+    (0..rules).map(|rule| format!("{domain}{rule} {limit}\n")).collect()
 }
 
 fn small(rules: usize) -> String {
