@@ -80,7 +80,9 @@ pub(super) async fn load_first(
     }
     if let Some(server) = &settings.xds.server {
         let options = settings.options;
-        spawn_blocking(move || load_overlay(&options)).await.map_err(|error| StartError::System(error.into()))??;
+        spawn_blocking(move || load_overlay(&options))
+            .await
+            .map_err(|error| StartError::System(error.into()))??;
         let (xds, recompile) = follow_xds(server, settings, activator).await;
         let (reconciler, xds) = (reconcile(None), Some(xds));
         return Ok(FirstRules { reconciler, xds, recompile: Some(recompile), loaded: None });

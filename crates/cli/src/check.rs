@@ -5,7 +5,6 @@ use std::{
     path::Path,
 };
 
-use tollgate_control::ReadingFlags;
 use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 use tollgate_flags::DescriptorArgument;
 use tollgate_limiter::explain;
@@ -30,7 +29,7 @@ pub(crate) fn check(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl 
         }
     };
     let options = Options { regions, ..flags.reading.options() };
-    let Some(loaded) = load(&flags.directory, &flags.reading, &options, errors)? else { return Ok(false) };
+    let Some(loaded) = load(&flags.directory, &options, errors)? else { return Ok(false) };
     if !loaded.warnings.is_empty() {
         writeln!(errors, "{}", loaded.warnings)?;
     }
@@ -60,7 +59,7 @@ pub(crate) fn explain(
     errors: &mut impl Write,
 ) -> io::Result<bool> {
     let options = flags.reading.options();
-    let Some(loaded) = load(&flags.config, &flags.reading, &options, errors)? else { return Ok(false) };
+    let Some(loaded) = load(&flags.config, &options, errors)? else { return Ok(false) };
     let requests: Vec<Descriptor<'_>> = flags.descriptors.iter().map(request).collect();
     write!(out, "{}", explain::explain(&loaded.rules, &Overridden::default(), &flags.domain, &requests))?;
     Ok(true)
@@ -76,12 +75,7 @@ pub(crate) fn schema(out: &mut impl Write) -> io::Result<bool> {
 }
 
 /// Loads the configuration, or reports its problems.
-fn load(
-    directory: &Path,
-    reading: &ReadingFlags,
-    options: &Options,
-    errors: &mut impl Write,
-) -> io::Result<Option<Loaded>> {
+fn load(directory: &Path, options: &Options, errors: &mut impl Write) -> io::Result<Option<Loaded>> {
     let load_overlay = |slot: &OverlaySlot| slot.load(tollgate_directory::read(slot.directory())?);
     match options.overlay.map_or(Ok(()), load_overlay).and_then(|()| config::load(directory, options)) {
         Ok(loaded) => Ok(Some(loaded)),

@@ -150,7 +150,10 @@ fn a_file_that_may_not_be_read_is_named_and_so_is_a_directory() {
     lock("sub", 0o755);
     // Permissions do not apply to root.
     let expected = ["a.yaml: Permission denied", "sub: Permission denied"];
-    assert!(if is_root { text.is_empty() } else { expected.iter().all(|line| text.contains(line)) }, "{text}");
+    assert!(
+        if is_root { text.is_empty() } else { expected.iter().all(|line| text.contains(line)) },
+        "{text}"
+    );
 }
 
 #[test]

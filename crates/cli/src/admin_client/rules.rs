@@ -130,8 +130,7 @@ fn files(directory: &Path) -> Result<Files, ClientError> {
         }
         read => read.map_err(|error| ClientError::Invalid(error.to_string()))?,
     };
-    config::compile_files(files.clone(), options)
-        .map_err(|error| ClientError::Invalid(error.to_string()))?;
+    config::compile_files(files.clone(), options).map_err(|error| ClientError::Invalid(error.to_string()))?;
     Ok(files.texts())
 }
 

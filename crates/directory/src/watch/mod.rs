@@ -22,7 +22,7 @@ use notify::{
 };
 
 use crate::{
-    DirectoryError, SourceFiles, Fingerprint,
+    DirectoryError, Fingerprint, SourceFiles,
     listing::{DirectoryListing, DirectoryStamp},
     settling::{Settling, wall_clock},
     surroundings::Surroundings,

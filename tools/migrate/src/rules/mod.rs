@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
 use serde::Serialize;
 use tollgate::{
-    directory,
     config::{self, LoadError, Loaded, Options, Severity},
+    directory,
     limiter::explain::limit_text,
     quota::Unit,
     rules::{Limit, Rule, Rules, Value},

@@ -1,9 +1,6 @@
 //! Changes of files, as editors, deployments and Kubernetes make them.
 
-use std::{
-    os::unix::fs::symlink,
-    sync::mpsc::TryRecvError,
-};
+use std::{os::unix::fs::symlink, sync::mpsc::TryRecvError};
 
 use super::*;
 use crate::tests::{age, directory, write};

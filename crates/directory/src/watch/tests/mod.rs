@@ -149,7 +149,7 @@ fn lacks(found: &[(String, u64)], active: &[(String, u64)]) -> bool {
 /// The rules of files with a line `name limit` for each; the limit of a part of a line is 0 or cut off.
 fn limits(files: &SourceFiles) -> Vec<(String, u64)> {
     let texts = files.readable().map(|(_, content)| std::str::from_utf8(content).unwrap());
-    let rules = texts.flat_map(str::lines).map(|line| {
+    let rules = texts.flat_map(str::lines).filter(|line| !line.starts_with('#')).map(|line| {
         let (name, limit) = line.split_once(' ').unwrap_or((line, ""));
         (name.to_owned(), limit.parse().unwrap_or_default())
     });
@@ -226,7 +226,7 @@ fn a_renamed_file_is_read_at_once_unless_it_is_still_written() {
 fn without_events_a_file_is_read_three_seconds_after_its_last_change() {
     let mut simulation = Simulation::of(&[("a.yaml", small(3))], false);
     let mut file = simulation.create("a.yaml");
-    for part in small(5).as_bytes().chunks(40) {
+    for part in small(5).as_bytes().chunks(7) {
         simulation.write(&mut file, "a.yaml", part);
         simulation.pass(Duration::from_secs(2));
     }

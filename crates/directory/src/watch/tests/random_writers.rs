@@ -59,9 +59,8 @@ fn a_writer_that_pauses_for_up_to_two_seconds_is_never_read_too_early() {
             names.map(|name| (name, file(name.trim_end_matches(".yaml"), 1 + random.below(6), limit)))
         };
         let (old, new) = (version(LIMITS[0]), version(LIMITS[1]));
-        let count = |files: &[(&str, String)]| {
-            files.iter().map(|(_, text)| text.lines().count()).sum::<usize>()
-        };
+        let count =
+            |files: &[(&str, String)]| files.iter().map(|(_, text)| text.lines().count()).sum::<usize>();
         let fewest = count(&old).min(count(&new));
         let mut simulation = Simulation::of(&old, trial % 2 == 0);
         for (name, content) in &new {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use tollgate_directory::{SourceFiles, Fingerprint};
+use tollgate_directory::{Fingerprint, SourceFiles};
 
 use super::{DescriptorPattern, Identity, KEYS_OF_LIMITS, OTHER_KEYS, TextPattern, default_algorithm, fill};
 use crate::config::{
