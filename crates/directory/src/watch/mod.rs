@@ -59,7 +59,7 @@ pub enum Reply {
 #[derive(Debug)]
 pub struct Watcher {
     signals: Sender<Signal>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<(), Stopped>>>,
 }
 
 impl Watcher {
@@ -157,7 +157,8 @@ enum Wake {
     Stop,
 }
 
-/// The watcher was dropped.
+/// The watcher was dropped, which is the only end.
+#[derive(Debug)]
 struct Stopped;
 
 impl<F: FnMut(Result<SourceFiles, DirectoryError>, bool) -> Reply> Watch<F> {
@@ -181,12 +182,7 @@ impl<F: FnMut(Result<SourceFiles, DirectoryError>, bool) -> Reply> Watch<F> {
         }
     }
 
-    fn run(mut self) {
-        // `Stopped` is the only end.
-        let _ = self.watch();
-    }
-
-    fn watch(&mut self) -> Result<(), Stopped> {
+    fn run(mut self) -> Result<(), Stopped> {
         let mut listing = self.list();
         loop {
             let recheck = self.refresh(listing, Instant::now())?;

@@ -73,7 +73,19 @@ impl OverlaySlot {
     /// # Errors
     /// [`LoadError`] with all problems that do not depend on the rules.
     pub fn check(&self, files: SourceFiles) -> Result<Overlay, LoadError> {
-        Overlay::of(&self.directory, files)
+        let directory = self.directory.display().to_string();
+        let fingerprint = files.fingerprint(false);
+        let mut overlay = Overlay { directory, files, fingerprint, is_empty: false };
+        let mut problems = Problems::new(false);
+        let states = |file: &RawFile| {
+            let has_defaults = file.defaults.stated_keys().next().is_some();
+            has_defaults || file.atomic.is_present() || !file.descriptors.is_empty()
+        };
+        overlay.is_empty = !overlay.read(&mut problems).iter().any(states);
+        match problems.finish() {
+            Ok(_) => Ok(overlay),
+            Err(report) => Err(LoadError::Invalid { report, fingerprint }),
+        }
     }
 
     /// Checks files as [`check`](Self::check) does, and sets them as the overlay of later compilations.
@@ -105,22 +117,6 @@ impl PartialEq for OverlaySlot {
 impl Eq for OverlaySlot {}
 
 impl Overlay {
-    fn of(directory: &FilePath, files: SourceFiles) -> Result<Self, LoadError> {
-        let directory = directory.display().to_string();
-        let fingerprint = files.fingerprint(false);
-        let mut overlay = Self { directory, files, fingerprint, is_empty: false };
-        let mut problems = Problems::new(false);
-        let states = |file: &RawFile| {
-            let has_defaults = file.defaults.stated_keys().next().is_some();
-            has_defaults || file.atomic.is_present() || !file.descriptors.is_empty()
-        };
-        overlay.is_empty = !overlay.read(&mut problems).iter().any(states);
-        match problems.finish() {
-            Ok(_) => Ok(overlay),
-            Err(report) => Err(LoadError::Invalid { report, fingerprint }),
-        }
-    }
-
     /// Whether it states nothing where `active` does, and its directory has no file that permits that.
     pub fn empties(&self, active: &Self) -> bool {
         self.is_empty && !active.is_empty && !self.files.allow_empty()
