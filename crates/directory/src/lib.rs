@@ -1,6 +1,6 @@
 //! A directory of configuration files as a source: reads its `.yaml` and `.yml` files within bounds, and watches it.
 //!
-//! [`read`] reads the files as they are, [`read_finished`] once nobody writes them any more, and a [`Watcher`] after each
+//! [`read`] reads the files as they are, [`read_finished`] once they are complete, and a [`Watcher`] after each
 //! change. What the files mean is their reader's affair.
 
 #![warn(missing_docs)]

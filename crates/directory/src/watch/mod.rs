@@ -49,7 +49,7 @@ pub enum Reply {
     /// The files lack what others may be about to bring: a deployment may delete files before it writes others. They are
     /// reported again once the directory was quiet for three seconds.
     Early {
-        /// What may still be written, for the report of a long wait.
+        /// The files that may be missing, for the report of a long wait.
         awaiting: &'static str,
     },
 }
