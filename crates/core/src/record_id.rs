@@ -5,10 +5,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use crate::{
-    algorithm::{Algorithm, Policy, TokenBucket},
-    ban::BanRecord,
-};
+use crate::algorithm::{Algorithm, Policy, RecordKind, TokenBucket};
 
 /// Identifier of a counter within its hash tag: 44 bits of a hash of the rule's path in the tree, and 4 bits of the
 /// algorithm's kind. Short because it is stored with every record; the rules compiler rejects a domain in which two rules
@@ -40,7 +37,7 @@ impl RecordId {
 
     /// Returns the identifier of a counter that is distinguished by a number.
     pub const fn numbered(number: u8, algorithm: Algorithm) -> Self {
-        Self([0, 0, 0, 0, number, algorithm.kind()])
+        Self([0, 0, 0, 0, number, algorithm.kind() as u8])
     }
 
     /// Returns the identifier of the counters of the rule at `steps`.
@@ -60,14 +57,13 @@ impl RecordId {
         }
         let digest: [u8; 32] = hash.finalize().into();
         let [a, b, c, d, e, f, ..] = digest;
-        Self([a, b, c, d, e, (f & 0xf0) | algorithm.kind()])
+        Self([a, b, c, d, e, (f & 0xf0) | algorithm.kind() as u8])
     }
 
     /// The identifier of the counter under this policy.
     #[must_use]
-    pub const fn under(&self, policy: &Policy) -> Self {
-        let [a, b, c, d, e, f] = self.path();
-        Self([a, b, c, d, e, f | policy.kind()])
+    pub fn under(&self, policy: &Policy) -> Self {
+        self.with_kind(policy.kind())
     }
 
     /// The identifier of a bucket of another rate beside this one.
@@ -78,7 +74,7 @@ impl RecordId {
         Self([a ^ g, b ^ h, c ^ i, d ^ j, e ^ k, f])
     }
 
-    /// Number that marks the algorithm, and the number of words of its state: three from 8 on.
+    /// Number of the record's [`RecordKind`].
     pub const fn kind(&self) -> u8 {
         let [.., last] = self.0;
         last & 0x0f
@@ -98,8 +94,12 @@ impl RecordId {
     /// The identifier of the record of the counter's bans, which does not depend on the algorithm.
     #[must_use]
     pub const fn of_ban(&self) -> Self {
+        self.with_kind(RecordKind::Ban)
+    }
+
+    const fn with_kind(&self, kind: RecordKind) -> Self {
         let [a, b, c, d, e, f] = self.path();
-        Self([a, b, c, d, e, f | BanRecord::KIND])
+        Self([a, b, c, d, e, f | kind as u8])
     }
 
     /// The stored form; the low 4 bits of the last byte are the algorithm's kind.

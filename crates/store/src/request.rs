@@ -97,7 +97,7 @@ impl Check {
     /// Whether hits beyond the limit are counted, in a request charged as `charging`. Some algorithms count none. A counter that may be leased counts
     /// only admitted hits: otherwise returned tokens would come too late for the requests denied meanwhile. So does one that
     /// regions share, since a loan would come too late.
-    pub const fn counting(&self, charging: Charging) -> Charging {
+    pub fn counting(&self, charging: Charging) -> Charging {
         match self.sync {
             SyncMode::Strict if self.share.is_none() && self.policy.counts_denied() => match self.veto {
                 Veto::Counted => Charging::Independent,

@@ -19,19 +19,17 @@
 //! is to be remembered; otherwise [`MAX_ENDED`] at most, and a lease that the call names. What others hold is held until a later
 //! call.
 
-use std::{
-    num::{NonZeroU32, NonZeroU64},
-    time::Duration,
-};
+use std::{num::NonZeroU32, time::Duration};
 
 use super::{
-    FixedWindow, LastVerdict, Ledger, LedgerSummary, MAX_STEP_BACK_WINDOWS, Verdict,
-    state::{Lease, LeaseState},
+    Charging, Decision, FixedWindow, LastVerdict, Lease, LeaseState, Ledger, LedgerSummary, LimitAlgorithm,
+    MAX_STEP_BACK_WINDOWS, Parameters, Reserve, Unsettled, Verdict,
 };
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
     lease::LeaseId,
+    quota::Quota,
     saturating::{Count, Seconds},
 };
 
@@ -51,33 +49,12 @@ pub const OPERATION_BIT: u32 = 46;
 /// Bit of that parameter by which a lease without a known usage is charged.
 pub const CHARGES_BIT: u32 = 49;
 
-/// Number of ten thousandths in a whole.
-const WHOLE: u64 = 10_000;
+/// Time after which a request is repeated that only the hits of open leases deny.
+const SETTLE_DELAY: Duration = Duration::from_secs(1);
 
-crate::named! {
-    /// Effect of a lease that ends, or is settled, without a known usage.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub enum Unsettled {
-        /// The reserved hits count as used.
-        #[default]
-        Charge = "charge",
-        /// The reserved hits return.
-        Release = "release",
-    }
-}
-
-/// Terms of the reservations of a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reserve {
-    /// Time after which a lease ends by itself, in seconds.
-    pub ttl: NonZeroU32,
-    /// Effect of a lease without a known usage.
-    pub unsettled: Unsettled,
-    /// Hits that are reserved beyond those of the request.
-    pub add: u32,
-    /// Maximum share of the limit that one reservation takes, in ten thousandths.
-    pub cap: Option<NonZeroU32>,
-}
+/// Terms where none are given, which no rule has.
+const DEFAULT_TERMS: Reserve =
+    Reserve { ttl: NonZeroU32::MIN, unsettled: Unsettled::Charge, add: 0, cap: None };
 
 /// A fixed window with reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,126 +63,14 @@ pub struct Budget {
     pub(super) reserve: Reserve,
 }
 
-impl Reserve {
-    /// Time after which a lease ends by itself.
-    pub const fn lease_ttl(&self) -> Duration {
-        Duration::from_secs(self.ttl.get() as u64)
-    }
-
-    /// The maximum share of the limit, in percent.
-    #[allow(clippy::float_arithmetic)] // Shown to people.
-    pub fn cap_percent(&self) -> Option<f64> {
-        self.cap.map(|cap| f64::from(cap.get()) / 100.0)
-    }
-
-    /// Hits that a request of `hits` reserves of a limit: with those to add, and at most the share of the limit.
-    pub fn amount(&self, hits: NonZeroU64, limit: u64) -> NonZeroU64 {
-        self.capped(hits.saturating_add(self.add.into()), limit)
-    }
-
-    /// Hits that one reservation takes of a limit, of the `wanted` ones.
-    pub fn capped(&self, wanted: NonZeroU64, limit: u64) -> NonZeroU64 {
-        let Some(cap) = self.cap else { return wanted.min(NonZeroU64::new(Hits::MAX).unwrap_or(wanted)) };
-        let most = (Count(limit) * u64::from(cap.get())).0 / WHOLE;
-        wanted.min(NonZeroU64::new(most).unwrap_or(NonZeroU64::MIN))
-    }
-}
-
 impl Budget {
-    pub(super) const fn new(window: FixedWindow, reserve: Reserve) -> Self {
-        Self { window, reserve }
-    }
-
-    pub(super) const fn with_limit(self, limit: u64) -> Self {
-        Self { window: self.window.with_limit(limit), ..self }
-    }
-
-    pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        Self { window: self.window.shared_by(instances), ..self }
-    }
-
-    /// Limit in hits, and the other parameters in one number: the window in seconds (26 bits), the time to live in seconds
-    /// (20 bits), three bits for the operation, and whether a lease without a known usage is charged.
-    pub fn script_parameters(&self) -> [i64; 2] {
-        // No window of a calendar, which would need the store's time.
-        let [limit, window] = self.window.script_parameters(|| Timestamp::from_micros(0));
-        let charges = i64::from(self.reserve.unsettled == Unsettled::Charge);
-        // Disjoint bits.
-        [limit, window | i64::from(self.reserve.ttl.get()) << TTL_BIT | charges << CHARGES_BIT]
-    }
-
-    /// State of this share of the `whole` limit after its last verdict.
-    pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Ledger {
-        let [ends, used, _] = self.window.after(&whole.window, last, instances);
-        Ledger { ends, used: Count(used.into()), ..Ledger::default() }
-    }
-
-    /// Time from which the ledger equals an unused one, in seconds since the epoch: what a lease holds may count until the
-    /// end of the window in which it ends.
-    pub(super) fn expires_at(&self, ledger: &Ledger) -> u32 {
-        let window = if ledger.used > 0 { ledger.ends } else { 0 };
-        let Some(last) = ledger.batches.back() else { return window };
-        let end = Timestamp::from_seconds(last.until);
-        let may_count = ledger.held > 0 && self.reserve.unsettled == Unsettled::Charge;
-        let remembered =
-            if may_count { self.window.window_end(end).max(self.end_of(last.until)) } else { last.until };
-        remembered.max(window)
-    }
-
     /// End of the time to live that begins at a second.
     const fn end_of(&self, second: u32) -> u32 {
         second.saturating_add(self.reserve.ttl.get())
     }
 
-    /// Whether `hits` would pass at `now` after `earlier` hits of the same request.
-    pub(super) fn passes(&self, ledger: &mut Ledger, now: Timestamp, earlier: u64, hits: Hits) -> bool {
-        self.advance(ledger, now, hits);
-        match hits {
-            Hits::Acquire { amount, lease } if let Some(known) = ledger.leases.get(&lease) => {
-                known.holds(amount)
-            }
-            hits => self.admits(ledger, Count(earlier) + hits.charged()),
-        }
-    }
-
     fn admits(&self, ledger: &Ledger, hits: impl Into<Count>) -> bool {
         ledger.used + ledger.held + hits <= self.window.limit
-    }
-
-    pub(super) fn apply(&self, ledger: &mut Ledger, now: Timestamp, hits: Hits) -> bool {
-        self.advance(ledger, now, hits);
-        match hits {
-            Hits::Peek => return self.admits(ledger, 0),
-            Hits::Charge(amount) => {
-                let admitted = self.admits(ledger, amount.get());
-                ledger.charge(if admitted { amount.get() } else { 0 });
-                return admitted;
-            }
-            Hits::Overdraw(amount) => {
-                ledger.charge(amount.get());
-                return self.admits(ledger, 0);
-            }
-            Hits::Acquire { amount, lease } => {
-                if let Some(known) = ledger.leases.get(&lease) {
-                    return known.holds(amount);
-                }
-                let admitted = self.admits(ledger, amount.get());
-                if admitted {
-                    ledger.held += amount.get();
-                    self.insert(ledger, now, lease, LeaseState::Open(amount.get()));
-                }
-                return admitted;
-            }
-            Hits::Refund(amount) => ledger.used -= amount.get(),
-            Hits::RefundCharge { amount, made_at } => {
-                if self.window.window_end(made_at) == ledger.ends {
-                    ledger.used -= amount.get();
-                }
-            }
-            Hits::Release(lease) => ledger.cancel(lease),
-            Hits::Settle { lease, used } => self.settle(ledger, now, lease, used),
-        }
-        true
     }
 
     fn settle(&self, ledger: &mut Ledger, now: Timestamp, lease: LeaseId, used: u64) {
@@ -310,7 +175,7 @@ impl Budget {
 
     /// Begins the window of `now`, and ends the leases that are due.
     fn advance(&self, ledger: &mut Ledger, now: Timestamp, hits: Hits) {
-        let (ends, length) = (Seconds(self.window.window_end(now)), Seconds(self.window.window.get()));
+        let (ends, length) = (Seconds(self.window.end_of_window(now)), Seconds(self.window.window.get()));
         let last_ends = ends + length * MAX_STEP_BACK_WINDOWS;
         ledger.ends = match ledger.ends {
             // An unused window leaves nothing.
@@ -324,15 +189,79 @@ impl Budget {
         };
         self.end_leases(ledger, now, hits);
     }
+}
 
-    /// Returns the verdict of a decision after which the ledger has this summary.
-    pub(super) fn verdict(
-        &self,
-        summary: LedgerSummary,
-        now: Timestamp,
-        hits: Hits,
-        admitted: bool,
-    ) -> Verdict {
+impl LimitAlgorithm for Budget {
+    type State = Ledger;
+
+    fn nearest(quota: Quota, parameters: &Parameters) -> Self {
+        Self { window: FixedWindow::new(quota, 0), reserve: parameters.reserve.unwrap_or(DEFAULT_TERMS) }
+    }
+
+    fn common_parameters(&self) -> Parameters {
+        Parameters { reserve: Some(self.reserve), ..Parameters::default() }
+    }
+
+    fn limit(&self) -> u64 {
+        self.window.limit
+    }
+
+    fn window_end(&self, now: Timestamp) -> Option<u32> {
+        self.window.window_end(now)
+    }
+
+    fn apply(&self, ledger: &mut Ledger, now: Timestamp, hits: Hits, _charging: Charging) -> bool {
+        self.advance(ledger, now, hits);
+        match hits {
+            Hits::Peek => return self.admits(ledger, 0),
+            Hits::Charge(amount) => {
+                let admitted = self.admits(ledger, amount.get());
+                ledger.charge(if admitted { amount.get() } else { 0 });
+                return admitted;
+            }
+            Hits::Overdraw(amount) => {
+                ledger.charge(amount.get());
+                return self.admits(ledger, 0);
+            }
+            Hits::Acquire { amount, lease } => {
+                if let Some(known) = ledger.leases.get(&lease) {
+                    return known.holds(amount);
+                }
+                let admitted = self.admits(ledger, amount.get());
+                if admitted {
+                    ledger.held += amount.get();
+                    self.insert(ledger, now, lease, LeaseState::Open(amount.get()));
+                }
+                return admitted;
+            }
+            Hits::Refund(amount) => ledger.used -= amount.get(),
+            Hits::RefundCharge { amount, made_at } => {
+                if self.window.end_of_window(made_at) == ledger.ends {
+                    ledger.used -= amount.get();
+                }
+            }
+            Hits::Release(lease) => ledger.cancel(lease),
+            Hits::Settle { lease, used } => self.settle(ledger, now, lease, used),
+        }
+        true
+    }
+
+    fn passes(&self, ledger: &mut Ledger, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
+        self.advance(ledger, now, hits);
+        Some(match hits {
+            Hits::Acquire { amount, lease } if let Some(known) = ledger.leases.get(&lease) => {
+                known.holds(amount)
+            }
+            hits => self.admits(ledger, Count(earlier) + hits.charged()),
+        })
+    }
+
+    fn summary(&self, ledger: &Ledger, _now: Timestamp, hits: Hits) -> LedgerSummary {
+        ledger.summary(hits)
+    }
+
+    fn verdict(&self, summary: LedgerSummary, decision: &Decision) -> Verdict {
+        let Decision { now, hits, admitted, .. } = *decision;
         let limit = self.window.limit;
         let LedgerSummary { used, held, ends, has_conflict } = summary;
         let spent = Count(used) + held;
@@ -358,7 +287,43 @@ impl Budget {
             ..Verdict::empty(now)
         }
     }
-}
 
-/// Time after which a request is repeated that only the hits of open leases deny.
-const SETTLE_DELAY: Duration = Duration::from_secs(1);
+    /// What a lease holds may count until the end of the window in which it ends.
+    fn expires_at(&self, ledger: &Ledger) -> u32 {
+        let window = if ledger.used > 0 { ledger.ends } else { 0 };
+        let Some(last) = ledger.batches.back() else { return window };
+        let end = Timestamp::from_seconds(last.until);
+        let may_count = ledger.held > 0 && self.reserve.unsettled == Unsettled::Charge;
+        let remembered = match may_count {
+            true => self.window.end_of_window(end).max(self.end_of(last.until)),
+            false => last.until,
+        };
+        remembered.max(window)
+    }
+
+    /// Limit in hits, and the other parameters in one number: the window in seconds (26 bits), the time to live in seconds
+    /// (20 bits), three bits for the operation, and whether a lease without a known usage is charged.
+    fn script_parameters(&self, store_time: impl FnOnce() -> Timestamp) -> [i64; 2] {
+        let [limit, window] = self.window.script_parameters(store_time);
+        let charges = i64::from(self.reserve.unsettled == Unsettled::Charge);
+        // Disjoint bits: a budget has no calendar, whose window would be negative.
+        [limit, window | i64::from(self.reserve.ttl.get()) << TTL_BIT | charges << CHARGES_BIT]
+    }
+
+    fn with_limit(self, limit: u64) -> Self {
+        Self { window: self.window.with_limit(limit), ..self }
+    }
+
+    fn tail(&self) -> Duration {
+        self.window.tail()
+    }
+
+    fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Option<Ledger> {
+        let [ends, used, _] = self.window.after(&whole.window, last, instances)?;
+        Some(Ledger { ends, used: Count(used.into()), ..Ledger::default() })
+    }
+
+    fn expected_hits(&self, used: u64, from: Timestamp, elapsed: Duration) -> u64 {
+        self.window.expected_hits(used, from, elapsed)
+    }
+}

@@ -12,11 +12,11 @@ use std::{
     time::Duration,
 };
 
-use super::{QueueSummary, queue::Queue};
-use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId, quota::word_share_of};
-
-/// Time to live of a lease by default.
-pub const DEFAULT_LEASE_TTL: Duration = Duration::from_secs(60);
+use super::{
+    Charging, Decision, LastVerdict, LimitAlgorithm, MAX_QUEUED, Parameters, PolicyError, Queue,
+    QueueSummary, Verdict,
+};
+use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId, quota::Quota, saturating::Count};
 
 /// Held permits with their leases.
 type Held = Queue<LeaseId>;
@@ -24,34 +24,37 @@ type Held = Queue<LeaseId>;
 /// At most `limit` permits held at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
-    pub(super) limit: u32,
-    pub(super) lease_ttl: Duration,
+    limit: u32,
+    lease_ttl: Duration,
 }
 
 impl Concurrency {
-    pub(super) const fn new(limit: u32, lease_ttl: Duration) -> Self {
-        Self { limit, lease_ttl }
-    }
-
-    pub(super) const fn with_limit(self, limit: u32) -> Self {
-        Self { limit, ..self }
-    }
-
-    pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        Self { limit: word_share_of(self.limit, instances), ..self }
-    }
-
     /// Time for which a permit is held unless it is returned earlier.
     pub const fn lease_ttl(&self) -> Duration {
         self.lease_ttl
     }
+}
 
-    pub(super) fn passes(&self, held: &mut Held, now: Timestamp, earlier: u64, hits: Hits) -> bool {
-        held.advance(now, self.lease_ttl);
-        held.used() + earlier + hits.charged() <= u64::from(self.limit)
+impl LimitAlgorithm for Concurrency {
+    type State = Held;
+
+    fn nearest(quota: Quota, parameters: &Parameters) -> Self {
+        Self { limit: quota.word().min(MAX_QUEUED), lease_ttl: parameters.lease_ttl }
     }
 
-    pub(super) fn apply(&self, held: &mut Held, now: Timestamp, hits: Hits) -> bool {
+    fn check(quota: Quota, _parameters: &Parameters) -> Result<(), PolicyError> {
+        if quota.word() > MAX_QUEUED { Err(PolicyError::TooMany) } else { Ok(()) }
+    }
+
+    fn common_parameters(&self) -> Parameters {
+        Parameters { lease_ttl: self.lease_ttl, ..Parameters::default() }
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit.into()
+    }
+
+    fn apply(&self, held: &mut Held, now: Timestamp, hits: Hits, _charging: Charging) -> bool {
         held.advance(now, self.lease_ttl);
         let (amount, lease) = match hits {
             Hits::Charge(amount) | Hits::Overdraw(amount) => {
@@ -65,10 +68,10 @@ impl Concurrency {
             | Hits::Release(_)
             | Hits::Settle { .. } => {
                 refund(held, hits);
-                return hits.is_refund() || held.used() <= u64::from(self.limit);
+                return hits.is_refund() || held.used() <= self.limit();
             }
         };
-        let admitted = held.used() + amount <= u64::from(self.limit);
+        let admitted = held.used() + amount <= self.limit();
         if admitted {
             let at = held.next_time(now);
             let known = held.remove_tagged(lease);
@@ -77,9 +80,45 @@ impl Concurrency {
         admitted
     }
 
+    fn passes(&self, held: &mut Held, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
+        held.advance(now, self.lease_ttl);
+        Some(held.used() + earlier + hits.charged() <= self.limit())
+    }
+
     /// Summary of the held permits, which were advanced to `now`.
-    pub(super) fn summary(&self, held: &Held, now: Timestamp, hits: Hits) -> QueueSummary {
+    fn summary(&self, held: &Held, now: Timestamp, hits: Hits) -> QueueSummary {
         held.summary(now, self.lease_ttl, self.limit, hits.charged())
+    }
+
+    fn verdict(&self, summary: QueueSummary, decision: &Decision) -> Verdict {
+        summary.verdict(self.limit, decision)
+    }
+
+    fn expires_at(&self, held: &Held) -> u32 {
+        held.kept_until(self.lease_ttl)
+    }
+
+    /// Limit in permits, and time to live in microseconds.
+    fn script_parameters(&self, _store_time: impl FnOnce() -> Timestamp) -> [i64; 2] {
+        [i64::from(self.limit), i64::try_from(self.lease_ttl.as_micros()).unwrap_or(i64::MAX)]
+    }
+
+    fn with_limit(self, limit: u64) -> Self {
+        Self { limit: Count(limit).word().min(MAX_QUEUED), ..self }
+    }
+
+    /// Permits of other instances are returned, and so none is set aside for them.
+    fn with_reserve(self) -> Self {
+        self
+    }
+
+    fn tail(&self) -> Duration {
+        self.lease_ttl
+    }
+
+    /// Permits end with their requests.
+    fn after(&self, _whole: &Self, _last: &LastVerdict, _instances: NonZeroU32) -> Option<Held> {
+        None
     }
 }
 

@@ -13,8 +13,10 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use super::{
-    CounterState, Policy, Verdict,
-    token_bucket::{self, TICKS_PER_MICRO, TICKS_PER_SECOND, ticks_of},
+    Charging, CounterState, LimitAlgorithm, Policy, State, Verdict,
+    bucket_state::{Bucket, TICKS_PER_MICRO, TICKS_PER_SECOND},
+    token_bucket::ticks_of,
+    with_algorithm,
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota, saturating::Count};
 
@@ -74,26 +76,19 @@ impl RegionShare {
     #[must_use]
     pub fn under(&self, policy: Policy, effective: u32) -> Policy {
         match policy {
-            Policy::FixedWindow(policy) => Policy::FixedWindow(policy.with_limit(effective.into())),
-            Policy::SlidingWindow(policy) => Policy::SlidingWindow(policy.with_limit(effective).rounded_up()),
-            Policy::SlidingWindowLog(policy) => Policy::SlidingWindowLog(policy.with_limit(effective)),
             Policy::TokenBucket(policy) => {
                 let ticks = NonZeroU32::new(effective).map(|limit| self.refill.div_ceil(limit.get().into()));
                 Policy::TokenBucket(policy.with_emission(ticks.and_then(NonZeroU64::new)))
             }
-            Policy::Concurrency(policy) => Policy::Concurrency(policy.with_limit(effective)),
-            Policy::Budget(policy) => Policy::Budget(policy.with_limit(effective.into())),
+            policy => policy.region_share(effective, self.limit.get()),
         }
     }
 
-    /// Length of the window in seconds; of a bucket that in which it refills by the whole limit. 0 for permits.
+    /// Length of the window in seconds; of a bucket that in which it refills by the whole limit. 0 without windows.
     pub fn window_seconds(&self, policy: &Policy) -> u32 {
         let seconds = match policy {
-            Policy::FixedWindow(policy) => policy.length().as_secs(),
-            Policy::SlidingWindow(policy) => policy.length().as_secs(),
-            Policy::SlidingWindowLog(policy) => policy.window.as_secs(),
             Policy::TokenBucket(_) => self.refill / TICKS_PER_SECOND,
-            Policy::Concurrency(_) | Policy::Budget(_) => 0,
+            policy => policy.length().as_secs(),
         };
         u32::try_from(seconds).unwrap_or(u32::MAX)
     }
@@ -149,29 +144,26 @@ pub fn fill_micros(policy: &Policy) -> u64 {
 }
 
 /// Microseconds since the epoch at which a bucket is full, rounded up; 0 for other algorithms.
-pub fn full_at(policy: &Policy, state: &CounterState) -> u64 {
+pub fn full_at(policy: &Policy, counter: &CounterState) -> u64 {
     match policy {
-        Policy::TokenBucket(_) => token_bucket::full_at(state.words()).div_ceil(TICKS_PER_MICRO),
+        Policy::TokenBucket(_) => Bucket::read(counter.words()).full_at.0.div_ceil(TICKS_PER_MICRO),
         _ => 0,
     }
 }
 
 /// Makes a bucket full later by some microseconds, but no emptier than empty. Has no effect on others.
-pub fn fill_later(policy: &Policy, state: &mut CounterState, now: Timestamp, micros: u64) {
+pub fn fill_later(policy: &Policy, counter: &mut CounterState, now: Timestamp, micros: u64) {
     if let Policy::TokenBucket(bucket) = policy
         && let Some(later) = NonZeroU64::new((Count(micros) * TICKS_PER_MICRO).0)
     {
         let charge = bucket.with_emission(Some(later));
-        state.on_words(|words| charge.apply(words, now, Hits::Overdraw(NonZeroU64::MIN)));
+        let hits = Hits::Overdraw(NonZeroU64::MIN);
+        State::update(counter, |state| charge.apply(state, now, hits, Charging::Independent));
     }
 }
 
 /// Label of a charge at `now`: the end of the window that it counts in, or of this second.
-pub fn label(policy: &Policy, state: &CounterState, now: Timestamp) -> u32 {
-    let [first, second, third] = state.words();
-    match policy {
-        Policy::FixedWindow(window) => window.label([first, second, third], now),
-        Policy::SlidingWindow(window) => window.label([first, second, third], now),
-        _ => now.seconds().saturating_add(1),
-    }
+pub fn label(policy: &Policy, counter: &CounterState, now: Timestamp) -> u32 {
+    let mut counter = counter.clone();
+    with_algorithm!(policy, algorithm => State::update(&mut counter, |state| algorithm.label(state, now)))
 }

@@ -22,7 +22,8 @@ use std::{num::NonZeroU32, time::Duration};
 
 pub use super::unused_hits::DEBT_BITS;
 use super::{
-    Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words, last_verdict::used_of_share,
+    Charging, Decision, LastVerdict, LimitAlgorithm, MAX_STEP_BACK_WINDOWS, Parameters, PolicyError,
+    Prefetch, Verdict, Words, in_proportion_of_time, used_of_share,
 };
 use crate::{
     calendar::Calendar,
@@ -31,9 +32,6 @@ use crate::{
     quota::{Quota, share_of, word_share_of},
     saturating::{Count, Seconds},
 };
-
-/// Number that marks counters with a limit of more than 32 bits, whose states have three words.
-pub const WIDE_KIND: u8 = 14;
 
 /// Maximum length of the windows for which a loan between regions lasts longer than one.
 const MAX_LOAN_WINDOW: Duration = Duration::from_secs(5);
@@ -62,36 +60,8 @@ impl FixedWindow {
         Self { limit, window: window.length(), calendar: window.calendar(), max_carried, unused_percent: 0 }
     }
 
-    pub(super) const fn with_limit(self, limit: u64) -> Self {
-        Self { limit, ..self }
-    }
-
-    /// Time until a window's hits do not count any more: also in the next windows, with a carry.
-    pub(super) fn tail(&self) -> Duration {
-        let carried = u64::from(self.max_carried).checked_div(self.limit).unwrap_or_default();
-        let carried = u32::try_from(carried).unwrap_or(u32::MAX);
-        let windows = match self.max_carried {
-            _ if self.carries_unused() => 2,
-            0 => 1,
-            _ => carried.saturating_add(2),
-        };
-        let mut window = Duration::from_secs(self.window.get().into());
-        if self.calendar.is_some() {
-            window = window.saturating_add(MAX_EXCESS);
-        }
-        window.saturating_mul(windows).saturating_add(window.min(MAX_LOAN_WINDOW))
-    }
-
-    pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        // With more instances than hits, each has a share of one hit, and so the part of one hit in the debt.
-        let hits = u32::try_from(self.limit).ok().and_then(NonZeroU32::new);
-        let parts = hits.map_or(instances, |hits| hits.min(instances));
-        let max_carried = word_share_of(self.max_carried, parts);
-        Self { limit: share_of(self.limit, instances), max_carried, ..self }
-    }
-
     /// Maximum number of hits that a counter has whose debt counts in the next windows; `None` for others.
-    pub(super) fn max_used(&self) -> Option<u64> {
+    fn max_used(&self) -> Option<u64> {
         if self.carries_unused() {
             return None;
         }
@@ -100,39 +70,16 @@ impl FixedWindow {
         (self.limit > 0 && self.max_carried > 0).then_some((Count(self.limit) + max_carried).0)
     }
 
-    /// Limit in hits, and window in seconds or around the store's time in a calendar.
-    pub(super) fn script_parameters(&self, store_time: impl FnOnce() -> Timestamp) -> [i64; 2] {
-        let window = match self.calendar {
-            None => i64::from(self.window.get()),
-            Some(calendar) => {
-                calendar.script_window(store_time(), self.max_carried > 0 || self.carries_unused())
-            }
-        };
-        [self.limit.cast_signed(), window]
-    }
-
     /// End of the window that contains `now`, in seconds since the epoch.
-    pub(super) fn window_end(&self, now: Timestamp) -> u32 {
+    pub(super) fn end_of_window(&self, now: Timestamp) -> u32 {
         match self.calendar {
             None => now.window_end(self.window).0,
             Some(calendar) => calendar.window(now.seconds()).end,
         }
     }
 
-    /// State of this share of the `whole` limit after its last verdict.
-    pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Words {
-        let used = used_of_share(whole.ceiling(), last.used, self.ceiling(), instances);
-        // The counter may end with a longer window that the rule had before.
-        let end = match self.max_used() {
-            Some(_) => self.window_end(last.decided_at),
-            None if self.carries_unused() => self.next_ends(last.decided_at).1,
-            None => last.reset_at.seconds(),
-        };
-        self.state(Seconds(end), Count(used))
-    }
-
     /// Time from the start of the window that contains `now`.
-    pub(super) fn elapsed(&self, now: Timestamp) -> Duration {
+    fn elapsed(&self, now: Timestamp) -> Duration {
         let start = match self.calendar {
             None => (now.window_end(self.window) - self.window.get()).0,
             Some(calendar) => calendar.window(now.seconds()).start,
@@ -146,7 +93,7 @@ impl FixedWindow {
         if self.carries_unused() {
             return self.counts_with_unused(ends, count, now);
         }
-        let (end, window) = (Seconds(self.window_end(now)), Seconds(self.window.get()));
+        let (end, window) = (Seconds(self.end_of_window(now)), Seconds(self.window.get()));
         match ends {
             _ if ends <= now.seconds() => (end, Count(0)),
             _ if ends > end
@@ -166,13 +113,8 @@ impl FixedWindow {
     }
 
     /// Maximum number of hits that a state holds.
-    pub(super) const fn max_counted(&self) -> u64 {
-        if self.is_wide() { Hits::MAX } else { u32::MAX as u64 }
-    }
-
-    /// Whether the limit has more than 32 bits.
-    pub(super) const fn is_wide(&self) -> bool {
-        self.limit > u32::MAX as u64
+    fn max_counted(&self) -> u64 {
+        if self.is_wide() { Hits::MAX } else { u32::MAX.into() }
     }
 
     /// The state with `count` hits in the window that ends at `end`.
@@ -194,81 +136,6 @@ impl FixedWindow {
         }
         let Count(count) = count.min(Count(self.max_counted()));
         [end.0, Count(count & u64::from(u32::MAX)).word(), Count(count >> u32::BITS).word()]
-    }
-
-    /// Length of a window, approximately with a calendar.
-    pub const fn length(&self) -> Duration {
-        Duration::from_secs(self.window.get() as u64)
-    }
-
-    /// End of the window that a charge counts in, for one without a carry.
-    pub(super) fn label(&self, state: Words, now: Timestamp) -> u32 {
-        self.counts(state, now).0.0
-    }
-
-    pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits, charging: Charging) -> bool {
-        if let Hits::RefundCharge { made_at, .. } = hits
-            && self.window_end(made_at) != state[0]
-        {
-            // The charge has expired, or one of the two was counted with another length and may not count any more.
-            return true;
-        }
-        let (end, count) = self.counts(*state, now);
-        let limit = self.ceiling();
-        let after = match hits {
-            Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => count,
-            Hits::Charge(amount) | Hits::Overdraw(amount) | Hits::Acquire { amount, .. } => {
-                count + amount.get()
-            }
-            Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => count - amount.get(),
-        };
-        let may_be_uncounted = charging == Charging::AllOrNone && !hits.is_overdraft();
-        let is_uncounted = may_be_uncounted && hits.charged() > 0 && after > limit;
-        *state = self.state(end, if is_uncounted { count } else { after });
-        matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || after <= limit
-    }
-
-    pub(super) fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
-        let (end, count) = self.counts(*state, now);
-        let tokens = prefetch.granted((Count(self.ceiling()) - count).0);
-        if tokens > 0 {
-            *state = self.state(end, count + u64::from(tokens));
-        }
-        tokens
-    }
-
-    pub(super) fn verdict(
-        &self,
-        state: Words,
-        now: Timestamp,
-        hits: Hits,
-        admitted: bool,
-        charging: Charging,
-    ) -> Verdict {
-        let limit = self.ceiling();
-        let used = match self.max_used() {
-            None => hits_of(state),
-            Some(_) => self.counts(state, now).1,
-        };
-        let (reset_after, retry_after) = match self.carries_unused() {
-            true => self.waits_with_unused(used, now, hits),
-            false if admitted => (until(state[0], now), Duration::ZERO),
-            false => (until(state[0], now), self.retry_after(state, used, now, hits)),
-        };
-        let counted = match charging {
-            Charging::Independent => self.counted(state, used, hits, admitted),
-            Charging::AllOrNone if admitted || hits.is_overdraft() => used,
-            Charging::AllOrNone => used + hits.charged(),
-        };
-        Verdict {
-            admitted,
-            remaining: (Count(limit) - used).0,
-            reset_after,
-            retry_after: if admitted { Duration::ZERO } else { retry_after },
-            used: used.0,
-            over: (counted - limit).0.min(hits.charged()),
-            ..Verdict::empty(now)
-        }
     }
 
     /// Time until denied hits may pass, without a carry of unused hits.
@@ -300,15 +167,223 @@ impl FixedWindow {
     }
 }
 
+impl LimitAlgorithm for FixedWindow {
+    type State = Words;
+
+    fn nearest(quota: Quota, parameters: &Parameters) -> Self {
+        let max_carried = if parameters.carry { parameters.debt_of(quota) } else { 0 };
+        Self { unused_percent: parameters.unused_percent, ..Self::new(quota, max_carried) }
+    }
+
+    fn check(quota: Quota, parameters: &Parameters) -> Result<(), PolicyError> {
+        let Self { max_carried, unused_percent, .. } = Self::nearest(quota, parameters);
+        let carries = max_carried > 0 || unused_percent > 0;
+        if carries && quota.is_wide() { Err(PolicyError::TooLarge) } else { Ok(()) }
+    }
+
+    fn common_parameters(&self) -> Parameters {
+        let carry = self.max_carried > 0;
+        let unused_percent = self.unused_percent;
+        Parameters { overdraft: carry, carry, unused_percent, ..Parameters::default() }
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn length(&self) -> Duration {
+        Duration::from_secs(self.window.get().into())
+    }
+
+    fn window_end(&self, now: Timestamp) -> Option<u32> {
+        Some(self.end_of_window(now))
+    }
+
+    fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits, charging: Charging) -> bool {
+        if let Hits::RefundCharge { made_at, .. } = hits
+            && self.end_of_window(made_at) != state[0]
+        {
+            // The charge has expired, or one of the two was counted with another length and may not count any more.
+            return true;
+        }
+        let (end, count) = self.counts(*state, now);
+        let limit = self.ceiling();
+        let after = match hits {
+            Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => count,
+            Hits::Charge(amount) | Hits::Overdraw(amount) | Hits::Acquire { amount, .. } => {
+                count + amount.get()
+            }
+            Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => count - amount.get(),
+        };
+        let may_be_uncounted = charging == Charging::AllOrNone && !hits.is_overdraft();
+        let is_uncounted = may_be_uncounted && hits.charged() > 0 && after > limit;
+        *state = self.state(end, if is_uncounted { count } else { after });
+        matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || after <= limit
+    }
+
+    fn summary(&self, state: &Words, _now: Timestamp, _hits: Hits) -> Words {
+        *state
+    }
+
+    fn verdict(&self, state: Words, decision: &Decision) -> Verdict {
+        let Decision { now, hits, admitted, charging } = *decision;
+        let limit = self.ceiling();
+        let used = match self.max_used() {
+            None => hits_of(state),
+            Some(_) => self.counts(state, now).1,
+        };
+        let (reset_after, retry_after) = match self.carries_unused() {
+            true => self.waits_with_unused(used, now, hits),
+            false if admitted => (until(state[0], now), Duration::ZERO),
+            false => (until(state[0], now), self.retry_after(state, used, now, hits)),
+        };
+        let counted = match charging {
+            Charging::Independent => self.counted(state, used, hits, admitted),
+            Charging::AllOrNone if admitted || hits.is_overdraft() => used,
+            Charging::AllOrNone => used + hits.charged(),
+        };
+        Verdict {
+            admitted,
+            remaining: (Count(limit) - used).0,
+            reset_after,
+            retry_after: if admitted { Duration::ZERO } else { retry_after },
+            used: used.0,
+            over: (counted - limit).0.min(hits.charged()),
+            ..Verdict::empty(now)
+        }
+    }
+
+    /// End of the window; an empty one need not be kept.
+    fn expires_at(&self, [ends, low, high]: &Words) -> u32 {
+        if *low == 0 && *high == 0 { 0 } else { *ends }
+    }
+
+    fn counts_denied(&self) -> bool {
+        self.limit > 0
+    }
+
+    fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
+        let (end, count) = self.counts(*state, now);
+        let tokens = prefetch.granted((Count(self.ceiling()) - count).0);
+        if tokens > 0 {
+            *state = self.state(end, count + u64::from(tokens));
+        }
+        tokens
+    }
+
+    fn prefetched_until(&self, now: Timestamp) -> Option<Timestamp> {
+        Some(Timestamp::from_seconds(self.end_of_window(now)))
+    }
+
+    /// Limit in hits, and window in seconds or around the store's time in a calendar.
+    fn script_parameters(&self, store_time: impl FnOnce() -> Timestamp) -> [i64; 2] {
+        let window = match self.calendar {
+            None => i64::from(self.window.get()),
+            Some(calendar) => {
+                calendar.script_window(store_time(), self.max_carried > 0 || self.carries_unused())
+            }
+        };
+        [self.limit.cast_signed(), window]
+    }
+
+    fn script_charge_time(&self, made_at: Timestamp) -> Timestamp {
+        match self.calendar {
+            Some(_) => Timestamp::from_seconds(self.end_of_window(made_at)),
+            None => made_at,
+        }
+    }
+
+    fn script_bound(&self) -> u64 {
+        if self.carries_unused() {
+            return self.unused_bound();
+        }
+        self.max_used().unwrap_or(self.max_counted())
+    }
+
+    fn has_bound(&self) -> bool {
+        self.carries_unused() || self.max_used().is_some()
+    }
+
+    fn max_debt(&self) -> Option<u64> {
+        (self.max_carried > 0 && self.has_bound()).then(|| self.max_carried.into())
+    }
+
+    fn is_wide(&self) -> bool {
+        self.limit > u32::MAX.into()
+    }
+
+    fn with_limit(self, limit: u64) -> Self {
+        Self { limit, ..self }
+    }
+
+    fn shared_by(self, instances: NonZeroU32) -> Self {
+        // With more instances than hits, each has a share of one hit, and so the part of one hit in the debt.
+        let hits = u32::try_from(self.limit).ok().and_then(NonZeroU32::new);
+        let parts = hits.map_or(instances, |hits| hits.min(instances));
+        let max_carried = word_share_of(self.max_carried, parts);
+        Self { limit: share_of(self.limit, instances), max_carried, ..self }
+    }
+
+    fn region_share(self, share: u32, whole: u32) -> Self {
+        let part = Count(self.max_carried.into()) * u64::from(share);
+        let max_carried = part.0.checked_div(whole.into()).map_or(0, |part| Count(part).word());
+        Self { limit: share.into(), max_carried, ..self }
+    }
+
+    /// Time until a window's hits do not count any more: also in the next windows, with a carry.
+    fn tail(&self) -> Duration {
+        let carried = u64::from(self.max_carried).checked_div(self.limit).unwrap_or_default();
+        let windows = match self.max_carried {
+            _ if self.carries_unused() => 2,
+            0 => 1,
+            _ => Count(carried).word().saturating_add(2),
+        };
+        let mut window = self.length();
+        if self.calendar.is_some() {
+            window = window.saturating_add(MAX_EXCESS);
+        }
+        window.saturating_mul(windows).saturating_add(window.min(MAX_LOAN_WINDOW))
+    }
+
+    fn can_be_lent(&self) -> bool {
+        // Loans end with windows of one length, and the bound of an overdraft is not a part of them.
+        self.calendar.is_none() && !self.has_bound()
+    }
+
+    /// End of the window that a charge counts in, for one without a carry.
+    fn label(&self, state: &Words, now: Timestamp) -> u32 {
+        self.counts(*state, now).0.0
+    }
+
+    fn reset_at(&self, verdict: &Verdict, _prefetched: u32) -> Timestamp {
+        let reset_at = verdict.decided_at.plus(verdict.reset_after);
+        if !self.carries_unused() {
+            return reset_at;
+        }
+        // What is left of a window, or owed, counts in the next one too.
+        let (_, next_end) = self.next_ends(verdict.decided_at);
+        Timestamp::from_seconds(next_end).max(reset_at)
+    }
+
+    fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Option<Words> {
+        let used = used_of_share(whole.ceiling(), last.used, self.ceiling(), instances);
+        // The counter may end with a longer window that the rule had before.
+        let end = match self.max_used() {
+            Some(_) => self.end_of_window(last.decided_at),
+            None if self.carries_unused() => self.next_ends(last.decided_at).1,
+            None => last.reset_at.seconds(),
+        };
+        Some(self.state(Seconds(end), Count(used)))
+    }
+
+    fn expected_hits(&self, used: u64, from: Timestamp, elapsed: Duration) -> u64 {
+        in_proportion_of_time(used, elapsed, self.elapsed(from))
+    }
+}
+
 /// Time until a second since the epoch.
 fn until(end: u32, now: Timestamp) -> Duration {
     Timestamp::from_seconds(end).since(now)
-}
-
-/// End of the window; an empty one need not be kept.
-pub(super) const fn expires_at(state: Words) -> u32 {
-    let [ends, low, high] = state;
-    if low == 0 && high == 0 { 0 } else { ends }
 }
 
 /// Hits in a state.

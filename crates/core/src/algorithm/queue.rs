@@ -6,8 +6,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{MAX_STEP_BACK_WINDOWS, QueueSummary, Verdict};
-use crate::{clock::Timestamp, descriptor::Hits, saturating::Count};
+use super::verdict::{Decision, MAX_STEP_BACK_WINDOWS, Verdict};
+use crate::{clock::Timestamp, saturating::Count};
 
 /// Maximum number of hits in a queue. In Redis a hit takes 8 to 12 bytes of a log, and 40 to 110 under a lease.
 pub const MAX_QUEUED: u32 = 10_000;
@@ -24,6 +24,17 @@ struct Entry<T> {
     at: Timestamp,
     hits: Count,
     tag: T,
+}
+
+/// Summary of a queue of hits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueSummary {
+    /// Hits in the queue.
+    pub used: u64,
+    /// Time until the requested hits would pass: zero if they would pass now, `None` if they never can.
+    pub wait: Option<Duration>,
+    /// Time until the last hit expires.
+    pub reset: Duration,
 }
 
 impl<T> Default for Queue<T> {
@@ -159,7 +170,8 @@ impl<T: Copy + Ord> Queue<T> {
 
 impl QueueSummary {
     /// Returns the verdict of a decision after which the queue has this summary.
-    pub(super) fn verdict(&self, limit: u32, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
+    pub(super) fn verdict(&self, limit: u32, decision: &Decision) -> Verdict {
+        let Decision { now, hits, admitted, .. } = *decision;
         let limit = Count(limit.into());
         let uncounted = if hits.is_overdraft() { 0 } else { hits.charged() };
         let over = (Count(self.used) + uncounted - limit).0.min(hits.charged());

@@ -24,13 +24,13 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{
-    LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words,
-    last_verdict::{in_proportion, used_of_share},
+    Charging, Decision, LastVerdict, LimitAlgorithm, MAX_STEP_BACK_WINDOWS, Parameters, Prefetch, Verdict,
+    Words, in_proportion, used_of_share,
 };
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
-    quota::{Quota, word_share_of},
+    quota::Quota,
     saturating::{Count, Seconds},
 };
 
@@ -46,7 +46,7 @@ pub const SINCE_BITS: u32 = 27;
 /// At most `limit` hits in a sliding window, by estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
-    pub(super) limit: u32,
+    limit: u32,
     /// Length in seconds.
     window: NonZeroU32,
     /// Second since the epoch since which the counter has this length; 0 if it is not known to have had another one.
@@ -65,79 +65,15 @@ struct Counts {
 }
 
 impl SlidingWindow {
-    pub(super) fn new(quota: Quota) -> Self {
-        Self { limit: quota.word(), window: quota.window.length(), since: 0, rounds_up: false }
-    }
-
     /// Returns this policy for the counters that `former` decided until `now`, if there was such a policy.
     pub(super) const fn succeeding(self, former: Option<Self>, now: Timestamp) -> Self {
-        match former {
-            Some(former) if former.window.get() == self.window.get() => Self { since: former.since, ..self },
+        let since = match former {
+            Some(former) if former.window.get() == self.window.get() => former.since,
             // Zero stands for no change, also in the script's parameter.
-            _ if now.seconds().trailing_zeros() >= SINCE_BITS => Self { since: now.seconds() | 1, ..self },
-            _ => Self { since: now.seconds(), ..self },
-        }
-    }
-
-    pub(super) const fn with_limit(self, limit: u32) -> Self {
-        Self { limit, ..self }
-    }
-
-    /// Returns this policy for the share of a region.
-    pub(super) const fn rounded_up(self) -> Self {
-        Self { rounds_up: true, ..self }
-    }
-
-    pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        Self { limit: word_share_of(self.limit, instances), ..self }
-    }
-
-    /// Returns this policy for a limit override, which shares the counter of `rule` if the window is the same.
-    pub(super) const fn beside(self, rule: Self) -> Self {
-        if rule.window.get() == self.window.get() { Self { since: rule.since, ..self } } else { self }
-    }
-
-    /// Limit in hits; window in seconds, with the second since which it has that length above, and negative if the share
-    /// is rounded up.
-    pub(super) fn script_parameters(&self) -> [i64; 2] {
-        let since = i64::from(self.since) & ((1 << SINCE_BITS) - 1);
-        let window = i64::from(self.window.get()) | since << WINDOW_BITS;
-        [i64::from(self.limit), if self.rounds_up { window.saturating_neg() } else { window }]
-    }
-
-    /// State of this share of the `whole` limit after its last verdict.
-    pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Words {
-        let (limit, share) = (u64::from(whole.limit), u64::from(self.limit));
-        let used = Count(used_of_share(limit, last.used, share, instances));
-        let current = Count(last.current());
-        let count = Count(in_proportion(current.0, share, limit)).min(used);
-        let end = whole.end_of(last.decided_at, last.reset_at, current);
-        let counts = Counts { end, count, previous: Count(0) };
-        if self.is_changed_within(counts.end) {
-            // All hits count in full until the end of the window.
-            return self.words(&Counts { count: used, ..counts });
-        }
-        let until_end = Self::until_end(&counts, last.decided_at);
-        let left = until_end.0.div_ceil(self.step()).clamp(1, self.steps());
-        let mut previous = self.previous_of(used - count, left);
-        if last.used >= limit {
-            let of_whole = self.previous_of(Count(last.decaying.into()), left);
-            let (room, room_of_share) = (Count(limit) - current, Count(share) - count);
-            previous = previous.max(self.previous_that_fills(room_of_share, of_whole, room));
-        }
-        self.words(&Counts { previous, ..counts })
-    }
-
-    /// Time at which the counter equals an unused one, given that `prefetched` tokens were charged after a verdict.
-    pub(super) fn reset_with(&self, verdict: &Verdict, prefetched: u32) -> Timestamp {
-        let reset_at = verdict.decided_at.plus(verdict.reset_after);
-        if prefetched == 0 {
-            return reset_at;
-        }
-        let current = Count(verdict.used) - verdict.decaying;
-        let end = Timestamp::from_seconds(self.end_of(verdict.decided_at, reset_at, current).0);
-        let left = self.last_left(current + u64::from(prefetched), Count(0));
-        end.plus(Duration::from_micros((self.micros() - left).0))
+            _ if now.seconds().trailing_zeros() >= SINCE_BITS => now.seconds() | 1,
+            _ => now.seconds(),
+        };
+        Self { since, ..self }
     }
 
     /// End of the window of a verdict whose `current` hits, or those of the window before without any, expire at `reset_at`.
@@ -176,11 +112,6 @@ impl SlidingWindow {
         }
     }
 
-    /// Length of a window.
-    pub(super) const fn length(&self) -> Duration {
-        Duration::from_secs(self.window.get() as u64)
-    }
-
     /// Length of one step in microseconds.
     fn step(&self) -> u64 {
         self.micros().0.div_ceil(MAX_STEPS)
@@ -193,11 +124,6 @@ impl SlidingWindow {
     /// Number of whole steps of the window.
     fn steps(&self) -> u64 {
         self.micros().0.checked_div(self.step()).unwrap_or(1)
-    }
-
-    /// End of the window that contains `time`, in seconds since the epoch.
-    pub(super) fn window_end(&self, time: Timestamp) -> u32 {
-        time.window_end(self.window).0
     }
 
     /// Whether states in the window that ends at `end` may be of another length.
@@ -226,11 +152,6 @@ impl SlidingWindow {
         }
     }
 
-    /// End of the window that a charge counts in.
-    pub(super) fn label(&self, state: Words, now: Timestamp) -> u32 {
-        self.counts(state, now).end.0
-    }
-
     /// Microseconds from `now` to the end of the current window.
     fn until_end(counts: &Counts, now: Timestamp) -> Count {
         Count(counts.end.0.into()) * 1_000_000 - now.as_micros()
@@ -251,7 +172,55 @@ impl SlidingWindow {
         self.share(counts.previous, Self::until_end(counts, now)) + counts.count
     }
 
-    pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
+    fn words(&self, counts: &Counts) -> Words {
+        [(counts.end + self.window.get()).0, counts.count.word(), counts.previous.word()]
+    }
+
+    /// Time until at most `room` hits count.
+    fn until_room(&self, counts: &Counts, now: Timestamp, room: Count) -> Duration {
+        let left = Self::until_end(counts, now);
+        let micros = if room >= counts.count {
+            left - self.last_left(counts.previous, room - counts.count)
+        } else {
+            // At the earliest when the current hits are those of the previous window.
+            left + self.micros() - self.last_left(counts.count, room)
+        };
+        Duration::from_micros(micros.0)
+    }
+
+    /// Maximum number of microseconds left of a window at which at most `room` of the `previous` hits count.
+    fn last_left(&self, previous: Count, room: Count) -> Count {
+        // share <= room  <=>  previous × steps < (room + 1) × all steps, or <= room × all steps if rounded up
+        let bound = if self.rounds_up { room * self.steps() + 1 } else { (room + 1) * self.steps() };
+        match (bound - 1).0.checked_div(previous.0) {
+            Some(steps) if steps < self.steps() => Count(steps) * self.step(),
+            Some(_) | None => Count(u64::MAX),
+        }
+    }
+}
+
+impl LimitAlgorithm for SlidingWindow {
+    type State = Words;
+
+    fn nearest(quota: Quota, _parameters: &Parameters) -> Self {
+        Self { limit: quota.word(), window: quota.window.length(), since: 0, rounds_up: false }
+    }
+
+    /// A limit override shares the counter of the rule if the window is the same.
+    fn with_quota(self, quota: Quota) -> Self {
+        let limit = Self::nearest(quota, &Parameters::default());
+        if limit.window == self.window { Self { since: self.since, ..limit } } else { limit }
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit.into()
+    }
+
+    fn length(&self) -> Duration {
+        Duration::from_secs(self.window.get().into())
+    }
+
+    fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits, _charging: Charging) -> bool {
         if let Hits::RefundCharge { made_at, .. } = hits {
             // Time at which the charge expires if it is among the current hits; one window later if among the previous.
             let (ends, expires_at) = (Seconds(state[0]), made_at.window_end(self.window) + self.window.get());
@@ -297,21 +266,12 @@ impl SlidingWindow {
         admitted
     }
 
-    pub(super) fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
-        let mut counts = self.counts(*state, now);
-        let tokens = prefetch.granted((Count(self.limit.into()) - self.used(&counts, now)).0);
-        if tokens > 0 {
-            counts.count += u64::from(tokens);
-            *state = self.words(&counts);
-        }
-        tokens
+    fn summary(&self, state: &Words, _now: Timestamp, _hits: Hits) -> Words {
+        *state
     }
 
-    fn words(&self, counts: &Counts) -> Words {
-        [(counts.end + self.window.get()).0, counts.count.word(), counts.previous.word()]
-    }
-
-    pub(super) fn verdict(&self, state: Words, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
+    fn verdict(&self, state: Words, decision: &Decision) -> Verdict {
+        let Decision { now, hits, admitted, .. } = *decision;
         let counts = self.counts(state, now);
         let used = self.used(&counts, now);
         let limit = u64::from(self.limit);
@@ -333,30 +293,83 @@ impl SlidingWindow {
         }
     }
 
-    /// Time until at most `room` hits count.
-    fn until_room(&self, counts: &Counts, now: Timestamp, room: Count) -> Duration {
-        let left = Self::until_end(counts, now);
-        let micros = if room >= counts.count {
-            left - self.last_left(counts.previous, room - counts.count)
-        } else {
-            // At the earliest when the current hits are those of the previous window.
-            left + self.micros() - self.last_left(counts.count, room)
-        };
-        Duration::from_micros(micros.0)
+    fn expires_at(&self, [ends, count, previous]: &Words) -> u32 {
+        if *count == 0 && *previous == 0 { 0 } else { *ends }
     }
 
-    /// Maximum number of microseconds left of a window at which at most `room` of the `previous` hits count.
-    fn last_left(&self, previous: Count, room: Count) -> Count {
-        // share <= room  <=>  previous × steps < (room + 1) × all steps, or <= room × all steps if rounded up
-        let bound = if self.rounds_up { room * self.steps() + 1 } else { (room + 1) * self.steps() };
-        match (bound - 1).0.checked_div(previous.0) {
-            Some(steps) if steps < self.steps() => Count(steps) * self.step(),
-            Some(_) | None => Count(u64::MAX),
+    fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
+        let mut counts = self.counts(*state, now);
+        let tokens = prefetch.granted((Count(self.limit.into()) - self.used(&counts, now)).0);
+        if tokens > 0 {
+            counts.count += u64::from(tokens);
+            *state = self.words(&counts);
         }
+        tokens
     }
-}
 
-/// Time at which the last hit expires, in seconds since the epoch.
-pub(super) const fn expires_at([ends, count, previous]: Words) -> u32 {
-    if count == 0 && previous == 0 { 0 } else { ends }
+    fn prefetched_until(&self, now: Timestamp) -> Option<Timestamp> {
+        Some(Timestamp::from_seconds(now.window_end(self.window).0))
+    }
+
+    /// Limit in hits; window in seconds, with the second since which it has that length above, and negative if the share
+    /// is rounded up.
+    fn script_parameters(&self, _store_time: impl FnOnce() -> Timestamp) -> [i64; 2] {
+        let since = i64::from(self.since) & ((1 << SINCE_BITS) - 1);
+        let window = i64::from(self.window.get()) | since << WINDOW_BITS;
+        [i64::from(self.limit), if self.rounds_up { window.saturating_neg() } else { window }]
+    }
+
+    fn with_limit(self, limit: u64) -> Self {
+        Self { limit: Count(limit).word(), ..self }
+    }
+
+    fn region_share(self, share: u32, _whole: u32) -> Self {
+        Self { limit: share, rounds_up: true, ..self }
+    }
+
+    fn tail(&self) -> Duration {
+        self.length().saturating_mul(3)
+    }
+
+    fn can_be_lent(&self) -> bool {
+        true
+    }
+
+    /// End of the window that a charge counts in.
+    fn label(&self, state: &Words, now: Timestamp) -> u32 {
+        self.counts(*state, now).end.0
+    }
+
+    fn reset_at(&self, verdict: &Verdict, prefetched: u32) -> Timestamp {
+        let reset_at = verdict.decided_at.plus(verdict.reset_after);
+        if prefetched == 0 {
+            return reset_at;
+        }
+        let current = Count(verdict.used) - verdict.decaying;
+        let end = Timestamp::from_seconds(self.end_of(verdict.decided_at, reset_at, current).0);
+        let left = self.last_left(current + u64::from(prefetched), Count(0));
+        end.plus(Duration::from_micros((self.micros() - left).0))
+    }
+
+    fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Option<Words> {
+        let (limit, share) = (u64::from(whole.limit), u64::from(self.limit));
+        let used = Count(used_of_share(limit, last.used, share, instances));
+        let current = Count(last.current());
+        let count = Count(in_proportion(current.0, share, limit)).min(used);
+        let end = whole.end_of(last.decided_at, last.reset_at, current);
+        let counts = Counts { end, count, previous: Count(0) };
+        if self.is_changed_within(counts.end) {
+            // All hits count in full until the end of the window.
+            return Some(self.words(&Counts { count: used, ..counts }));
+        }
+        let until_end = Self::until_end(&counts, last.decided_at);
+        let left = until_end.0.div_ceil(self.step()).clamp(1, self.steps());
+        let mut previous = self.previous_of(used - count, left);
+        if last.used >= limit {
+            let of_whole = self.previous_of(Count(last.decaying.into()), left);
+            let (room, room_of_share) = (Count(limit) - current, Count(share) - count);
+            previous = previous.max(self.previous_that_fills(room_of_share, of_whole, room));
+        }
+        Some(self.words(&Counts { previous, ..counts }))
+    }
 }

@@ -14,8 +14,16 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{LastVerdict, QueueSummary, queue::Queue};
-use crate::{clock::Timestamp, descriptor::Hits, quota::word_share_of, saturating::Count};
+use super::{
+    Charging, Decision, LastVerdict, LimitAlgorithm, MAX_QUEUED, Parameters, PolicyError, Queue,
+    QueueSummary, Verdict, used_of_share,
+};
+use crate::{
+    clock::Timestamp,
+    descriptor::Hits,
+    quota::{Quota, word_share_of},
+    saturating::Count,
+};
 
 /// Maximum number of times at which the hits of an earlier log are taken to have been logged.
 const MAX_START_ENTRIES: u64 = 64;
@@ -23,34 +31,21 @@ const MAX_START_ENTRIES: u64 = 64;
 /// At most `limit` hits in any interval of a window's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindowLog {
-    pub(super) limit: u32,
-    pub(super) window: Duration,
+    limit: u32,
+    window: Duration,
     /// Minimum time between two admitted requests.
-    pub(super) min_interval: Duration,
+    min_interval: Duration,
 }
 
 impl SlidingWindowLog {
-    pub(super) const fn new(limit: u32, window: Duration, min_interval: Duration) -> Self {
-        Self { limit, window, min_interval }
-    }
-
-    pub(super) const fn with_limit(self, limit: u32) -> Self {
-        Self { limit, ..self }
-    }
-
-    pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        let min_interval = self.min_interval.saturating_mul(instances.get()).min(self.window);
-        Self { limit: word_share_of(self.limit, instances), min_interval, ..self }
-    }
-
     /// Maximum number of hits that the log keeps after an overdraft.
-    pub(super) fn max_logged(&self) -> u64 {
+    fn max_logged(&self) -> u64 {
         (Count(self.limit.into()) * 2).0.max(1)
     }
 
     /// Logs `used` hits after the last verdict. Only the time of the newest one is known and, if the log is full, of those
     /// that expire first and leave room for a hit: the others are spread evenly between the two.
-    pub(super) fn fill(&self, log: &mut Queue<()>, used: u64, last: &LastVerdict, is_full: bool) {
+    fn fill(&self, log: &mut Queue<()>, used: u64, last: &LastVerdict, is_full: bool) {
         let logged_at = |expires_at: Timestamp| {
             let window = u64::try_from(self.window.as_micros()).unwrap_or(u64::MAX);
             Timestamp::from_micros((Count(expires_at.as_micros()) - window).0)
@@ -93,18 +88,38 @@ impl SlidingWindowLog {
             interval => log.newest().map_or(Duration::ZERO, |newest| newest.plus(interval).since(now)),
         }
     }
+}
 
-    pub(super) fn passes(&self, log: &mut Queue<()>, now: Timestamp, earlier: u64, hits: Hits) -> bool {
-        log.advance(now, self.window);
-        let (hits, is_overdraft) = (hits.charged(), hits.is_overdraft());
-        if is_overdraft {
-            return log.used() + earlier + hits <= u64::from(self.limit);
-        }
-        let is_due = hits == 0 || earlier == 0 || self.min_interval.is_zero();
-        is_due && self.has_room(log, now, hits) && { log.used() + earlier + hits <= u64::from(self.limit) }
+impl LimitAlgorithm for SlidingWindowLog {
+    type State = Queue<()>;
+
+    fn nearest(quota: Quota, parameters: &Parameters) -> Self {
+        let window = Duration::from_secs(quota.window.seconds().into());
+        let min_interval = parameters.min_interval.min(window);
+        Self { limit: quota.word().min(MAX_QUEUED), window, min_interval }
     }
 
-    pub(super) fn apply(&self, log: &mut Queue<()>, now: Timestamp, hits: Hits) -> bool {
+    fn check(quota: Quota, parameters: &Parameters) -> Result<(), PolicyError> {
+        match Self::nearest(quota, parameters) {
+            _ if quota.word() > MAX_QUEUED => Err(PolicyError::TooMany),
+            log if parameters.min_interval > log.window => Err(PolicyError::TooRare),
+            _ => Ok(()),
+        }
+    }
+
+    fn common_parameters(&self) -> Parameters {
+        Parameters { min_interval: self.min_interval, ..Parameters::default() }
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit.into()
+    }
+
+    fn length(&self) -> Duration {
+        self.window
+    }
+
+    fn apply(&self, log: &mut Queue<()>, now: Timestamp, hits: Hits, _charging: Charging) -> bool {
         log.advance(now, self.window);
         match hits {
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
@@ -127,8 +142,22 @@ impl SlidingWindowLog {
         matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || log.used() <= u64::from(self.limit)
     }
 
+    fn passes(&self, log: &mut Queue<()>, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
+        log.advance(now, self.window);
+        let (hits, is_overdraft) = (hits.charged(), hits.is_overdraft());
+        if is_overdraft {
+            return Some(log.used() + earlier + hits <= u64::from(self.limit));
+        }
+        let is_due = hits == 0 || earlier == 0 || self.min_interval.is_zero();
+        Some(
+            is_due && self.has_room(log, now, hits) && {
+                log.used() + earlier + hits <= u64::from(self.limit)
+            },
+        )
+    }
+
     /// Summary of the log, which was advanced to `now`.
-    pub(super) fn summary(&self, log: &Queue<()>, now: Timestamp, hits: Hits) -> QueueSummary {
+    fn summary(&self, log: &Queue<()>, now: Timestamp, hits: Hits) -> QueueSummary {
         let queued = log.summary(now, self.window, self.limit, hits.charged());
         let due = if hits.charged() > 0 && !hits.is_overdraft() {
             self.until_due(log, now)
@@ -136,5 +165,38 @@ impl SlidingWindowLog {
             Duration::ZERO
         };
         QueueSummary { wait: queued.wait.map(|wait| wait.max(due)), ..queued }
+    }
+
+    fn verdict(&self, summary: QueueSummary, decision: &Decision) -> Verdict {
+        summary.verdict(self.limit, decision)
+    }
+
+    fn expires_at(&self, log: &Queue<()>) -> u32 {
+        log.kept_until(self.window)
+    }
+
+    /// Limit in hits, and window in microseconds.
+    fn script_parameters(&self, _store_time: impl FnOnce() -> Timestamp) -> [i64; 2] {
+        [i64::from(self.limit), i64::try_from(self.window.as_micros()).unwrap_or(i64::MAX)]
+    }
+
+    fn script_bound(&self) -> u64 {
+        self.max_logged()
+    }
+
+    fn with_limit(self, limit: u64) -> Self {
+        Self { limit: Count(limit).word().min(MAX_QUEUED), ..self }
+    }
+
+    fn shared_by(self, instances: NonZeroU32) -> Self {
+        let min_interval = self.min_interval.saturating_mul(instances.get()).min(self.window);
+        Self { limit: word_share_of(self.limit, instances), min_interval, ..self }
+    }
+
+    fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Option<Queue<()>> {
+        let used = used_of_share(whole.limit(), last.used, self.limit(), instances);
+        let mut log = Queue::default();
+        self.fill(&mut log, used, last, last.used >= whole.limit());
+        Some(log)
     }
 }

@@ -40,8 +40,13 @@ use std::{
     time::Duration,
 };
 
-pub use super::state::MIN_SIZE_TICKS;
-use super::{LastVerdict, PolicyError, Prefetch, Verdict, Words, state::BucketSize};
+use super::{
+    Charging, Decision, LastVerdict, LimitAlgorithm, Parameters, PolicyError, Prefetch, RESERVED_PART,
+    Verdict, Words,
+    bucket_state::{
+        Bucket, BucketSize, TICKS_PER_MICRO, TICKS_PER_MILLI, TICKS_PER_SECOND, expires_at, now_in_ticks,
+    },
+};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -49,30 +54,11 @@ use crate::{
     saturating::Count,
 };
 
-/// Ticks of 10 ns in a microsecond.
-pub const TICKS_PER_MICRO: u64 = 100;
-/// Ticks in a millisecond.
-pub const TICKS_PER_MILLI: u64 = 1_000 * TICKS_PER_MICRO;
-/// Ticks in a second.
-pub const TICKS_PER_SECOND: u64 = 1_000 * TICKS_PER_MILLI;
-
 /// Maximum time to fill a bucket, about 2.8 years: it keeps each sum below 2^53 ticks.
 const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
 
 /// Debt above which a clock that was ahead wrote the state, as a multiple of the size.
 const MAX_STEP_BACK_SIZES: u64 = 8;
-
-/// Bit from which on the second word of a state has the size.
-pub const SIZE_SHIFT: u32 = 27;
-const TICKS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
-
-/// Unpacked state.
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    /// Theoretical arrival time, in ticks since the epoch.
-    full_at: Count,
-    size: BucketSize,
-}
 
 /// Bucket with a capacity, refilled at the quota's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,84 +74,10 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Returns the bucket that holds `burst` tokens and refills `quota.limit` of them in each window. Hits charged as an
-    /// overdraft take at most `max_debt` tokens more than it holds.
-    ///
-    /// # Errors
-    /// [`PolicyError`] if it takes longer than 2.8 years to fill, or if its rounded rate differs by more than 1 %.
-    pub fn new(quota: Quota, burst: u32, max_debt: u32) -> Result<Self, PolicyError> {
-        let bucket = Self::rounded(quota, burst, max_debt);
-        let window = ticks_of(quota.window);
-        let emission = Count(bucket.emission_ticks());
-        let (burst, max_debt) = (Count(burst.into()), u64::from(max_debt));
-        match () {
-            () if quota.is_wide() => Err(PolicyError::TooLarge),
-            () if emission * burst > MAX_FILL_TICKS => Err(PolicyError::TooSlow),
-            () if emission * (burst + max_debt) > MAX_FILL_TICKS => Err(PolicyError::TooDeep),
-            () if emission * quota.limit - window > window / 100 => Err(PolicyError::TooFast),
-            () => Ok(bucket),
-        }
-    }
-
-    /// Returns the nearest enforceable bucket: a rate of at most 100 million per second, and at most 2.8 years to fill.
-    pub(super) fn rounded(quota: Quota, burst: u32, max_debt: u32) -> Self {
-        let emission = NonZeroU64::new(quota.limit).map(|limit| ticks_of(quota.window).div_ceil(limit.get()));
-        let ticks = |tokens: Count| (tokens * emission.unwrap_or(0)).min(Count(MAX_FILL_TICKS));
-        let burst = Count(burst.into());
-        Self {
-            emission: emission.and_then(NonZeroU64::new),
-            capacity: ticks(burst),
-            max_debt: ticks(burst + u64::from(max_debt)),
-            is_override: false,
-        }
-    }
-
-    /// Returns this bucket for a limit override that shares the counter of a rule.
-    pub(super) const fn for_override(self) -> Self {
-        Self { is_override: true, ..self }
-    }
-
-    /// Returns a bucket with the rate of `quota` and the same capacity in time, but at least one token.
-    pub(super) fn with_rate(self, quota: Quota) -> Self {
-        let Self { emission, .. } = Self::rounded(quota, quota.word(), 0);
-        let capacity = match emission {
-            Some(least) if self.capacity > 0 => self.capacity.max(Count(least.get())),
-            Some(_) | None => Count(0),
-        };
-        Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
-    }
-
-    /// Returns a bucket with the same capacity in time, and so a share of rate and tokens, but at least one token.
-    pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        let longest = NonZeroU64::new(MAX_FILL_TICKS).unwrap_or(NonZeroU64::MAX);
-        let emission = self.emission.map(|interval| interval.saturating_mul(instances.into()).min(longest));
-        let least = Count(emission.map_or(0, NonZeroU64::get));
-        let capacity = if self.capacity == 0 { self.capacity } else { self.capacity.max(least) };
-        Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
-    }
-
-    /// Returns this bucket with a part of its rate and, with the same capacity in time, of its tokens: `share` of `whole`
-    /// hits. It may hold less than a token.
-    pub(super) fn region_share(self, share: u32, whole: u32) -> Self {
-        let interval = |emission: NonZeroU64| {
-            let ticks = u128::from(emission.get()).saturating_mul(whole.into());
-            // Rounded up: the rates of all shares add up to at most the whole.
-            let ticks = ticks.div_ceil(u128::from(share).max(1)).min(MAX_FILL_TICKS.into());
-            NonZeroU64::new(u64::try_from(ticks).unwrap_or(MAX_FILL_TICKS))
-        };
-        // Without a share it never refills, but may borrow a rate.
-        self.with_emission(self.emission.filter(|_| share > 0).and_then(interval))
-    }
-
-    /// Time in which an empty bucket is filled, and a debt too.
-    pub(super) const fn time_to_fill(&self) -> Duration {
-        duration(self.max_debt)
-    }
-
-    /// Returns this bucket without a part of its tokens.
-    pub(super) fn without_part(self, divisor: u64) -> Self {
-        let part = self.cost(self.burst().checked_div(divisor).unwrap_or(0));
-        Self { capacity: self.capacity - part, ..self }
+    /// Ticks in which a token of a quota refills, rounded up.
+    fn emission_of(quota: Quota) -> Option<NonZeroU64> {
+        let limit = NonZeroU64::new(quota.limit)?;
+        NonZeroU64::new(ticks_of(quota.window).div_ceil(limit.get()))
     }
 
     /// Returns this bucket with the same capacity in time and another emission interval.
@@ -183,92 +95,14 @@ impl TokenBucket {
         self.emission.map_or(0, NonZeroU64::get)
     }
 
-    /// Capacity in tokens.
-    pub(super) fn burst(&self) -> u64 {
-        self.tokens(self.capacity)
-    }
-
     /// Whole tokens that refill in some ticks.
     fn tokens(&self, ticks: Count) -> u64 {
         self.emission.map_or(0, |interval| ticks.0 / interval)
     }
 
-    /// Maximum number of tokens that an overdraft takes beyond the capacity.
-    pub fn max_debt(&self) -> u64 {
-        self.tokens(self.max_debt - self.capacity)
-    }
-
-    /// Emission interval and capacity, both in ticks of 10 ns; an interval of 0 is a bucket that never refills. The capacity
-    /// of a limit override is negative, and -1 if it is 0.
-    pub(super) fn script_parameters(&self) -> [i64; 2] {
-        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let capacity = signed(self.capacity.0);
-        let signed_capacity = if self.is_override { capacity.max(1).saturating_neg() } else { capacity };
-        [signed(self.emission_ticks()), signed_capacity]
-    }
-
-    /// State of this share of a bucket after the last verdict: a share has the capacity of the whole in time.
-    pub(super) fn after(&self, last: &LastVerdict) -> Words {
-        let owed = ticks_in(last.reset_at.since(last.decided_at));
-        if last.is_of_override {
-            let size = BucketSize { exponent: BucketSize::exponent_of(owed.0), of_override: true };
-            return self.bucket(last.decided_at, owed, size).write();
-        }
-        self.bucket(last.decided_at, owed.min(self.max_debt), BucketSize::default()).write()
-    }
-
-    /// Whether the verdict on this bucket shows a debt of a limit override.
-    pub(super) fn is_owed_by_override(&self, verdict: &Verdict) -> bool {
-        self.is_override || verdict.reset_after > duration(self.max_debt)
-    }
-
-    /// Time in which `amount` tokens refill, at most.
-    pub(super) fn time_of(&self, amount: u64) -> Duration {
-        duration(self.cost(amount).min(Count(MAX_FILL_TICKS)))
-    }
-
-    /// Tokens that refill in a time.
-    pub(super) fn refill(&self, time: Duration) -> u64 {
-        self.tokens(ticks_in(time))
-    }
-
     /// Debt of `amount` tokens.
     fn cost(&self, amount: u64) -> Count {
         self.emission.map_or(Count(u64::MAX), |interval| Count(interval.get()) * amount)
-    }
-
-    pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
-        let (owed, size) = self.debt(*state, now);
-        let (admitted, after) = match hits {
-            Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => (owed <= self.capacity, owed),
-            Hits::Charge(amount) | Hits::Acquire { amount, .. } => match owed + self.cost(amount.get()) {
-                charged if charged <= self.capacity => (true, charged),
-                _ => (false, owed),
-            },
-            Hits::Overdraw(amount) => match owed + self.cost(amount.get()) {
-                charged if charged <= self.capacity => (true, charged),
-                charged => (false, charged.min(self.max_debt).max(owed)),
-            },
-            Hits::Refund(amount) => (true, owed - self.cost(amount.get())),
-            Hits::RefundCharge { amount, made_at } => {
-                // The part refilled since the charge is no longer owed.
-                let refilled = now_in_ticks(now) - now_in_ticks(made_at);
-                (true, owed - (self.cost(amount.get()) - refilled))
-            }
-        };
-        *state = self.bucket(now, after, size).write();
-        admitted
-    }
-
-    pub(super) fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
-        let (owed, size) = self.debt(*state, now);
-        let held = owed.max(Count(prefetch.hold_millis.into()) * TICKS_PER_MILLI);
-        let tokens = prefetch.granted(self.tokens(self.capacity - held));
-        if tokens > 0 {
-            let after = held + self.cost(u64::from(tokens));
-            *state = self.bucket(now, after, size).write();
-        }
-        tokens
     }
 
     /// Debt in ticks, and the size of the state.
@@ -306,26 +140,6 @@ impl TokenBucket {
         Bucket { full_at, size }
     }
 
-    pub(super) fn verdict(&self, state: Words, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
-        let owed = Bucket::read(state).owed(now);
-        let remaining = self.tokens(self.capacity - owed);
-        let excess = (owed - self.capacity).0;
-        let excess = self.emission.map_or(0, |interval| excess.div_ceil(interval.get()));
-        Verdict {
-            admitted,
-            remaining,
-            reset_after: duration(owed),
-            retry_after: if admitted { Duration::ZERO } else { self.retry_after(owed, hits) },
-            used: (Count(self.burst()) - remaining + excess).0,
-            over: match hits {
-                _ if admitted => 0,
-                Hits::Overdraw(amount) if self.emission.is_some() => excess.min(amount.get()),
-                _ => hits.charged(),
-            },
-            ..Verdict::empty(now)
-        }
-    }
-
     /// Time until `hits` would pass a bucket with that debt, which may exceed the capacity.
     fn retry_after(&self, debt: Count, hits: Hits) -> Duration {
         match self.cost(hits.charged()) {
@@ -335,40 +149,205 @@ impl TokenBucket {
     }
 }
 
-impl Bucket {
-    fn read([seconds, word, _]: Words) -> Self {
-        let full_at = Count(seconds.into()) * TICKS_PER_SECOND + u64::from(word & TICKS_MASK);
-        Self { full_at, size: BucketSize::from_bits(word >> SIZE_SHIFT) }
+impl LimitAlgorithm for TokenBucket {
+    type State = Words;
+
+    /// Holds `burst` tokens and refills the limit in each window. A rate is at most 100 million per second, and it takes at
+    /// most 2.8 years to fill.
+    fn nearest(quota: Quota, parameters: &Parameters) -> Self {
+        let emission = Self::emission_of(quota);
+        let ticks = |tokens: Count| (tokens * emission.map_or(0, NonZeroU64::get)).min(Count(MAX_FILL_TICKS));
+        let burst = Count(parameters.burst.unwrap_or(quota.word()).into());
+        let max_debt = ticks(burst + u64::from(parameters.debt_of(quota)));
+        Self { emission, capacity: ticks(burst), max_debt, is_override: false }
     }
 
-    /// Ticks from `now` until the bucket is full.
-    fn owed(self, now: Timestamp) -> Count {
-        self.full_at - now_in_ticks(now)
+    fn check(quota: Quota, parameters: &Parameters) -> Result<(), PolicyError> {
+        let emission = Count(Self::emission_of(quota).map_or(0, NonZeroU64::get));
+        let burst = Count(parameters.burst.unwrap_or(quota.word()).into());
+        let debt = burst + u64::from(parameters.debt_of(quota));
+        let window = ticks_of(quota.window);
+        match () {
+            () if quota.is_wide() => Err(PolicyError::TooLarge),
+            () if emission * burst > MAX_FILL_TICKS => Err(PolicyError::TooSlow),
+            // A default is not too large, but cut.
+            () if parameters.max_debt.is_some() && emission * debt > MAX_FILL_TICKS => {
+                Err(PolicyError::TooDeep)
+            }
+            () if emission * quota.limit - window > window / 100 => Err(PolicyError::TooFast),
+            () => Ok(()),
+        }
     }
 
-    fn write(self) -> Words {
-        let Count(full_at) = self.full_at;
-        // The remainder is below 100,000,000, so it fits.
-        [
-            Count(full_at / TICKS_PER_SECOND).word(),
-            (full_at % TICKS_PER_SECOND) as u32 | self.size.bits() << SIZE_SHIFT,
-            0,
-        ]
+    fn common_parameters(&self) -> Parameters {
+        Parameters { overdraft: self.has_bound(), ..Parameters::default() }
     }
-}
 
-/// TAT in seconds since the epoch, rounded up: an unused bucket is full.
-pub(super) const fn expires_at([seconds, word, _]: Words) -> u32 {
-    seconds.saturating_add((word & TICKS_MASK > 0) as u32)
-}
+    fn with_quota(self, quota: Quota) -> Self {
+        Self { is_override: true, ..Self::nearest(quota, &self.common_parameters()) }
+    }
 
-/// TAT in ticks since the epoch.
-pub(super) fn full_at(state: Words) -> u64 {
-    Bucket::read(state).full_at.0
-}
+    fn limit(&self) -> u64 {
+        self.tokens(self.capacity)
+    }
 
-fn now_in_ticks(now: Timestamp) -> Count {
-    Count(now.as_micros()) * TICKS_PER_MICRO
+    fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits, _charging: Charging) -> bool {
+        let (owed, size) = self.debt(*state, now);
+        let (admitted, after) = match hits {
+            Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => (owed <= self.capacity, owed),
+            Hits::Charge(amount) | Hits::Acquire { amount, .. } => match owed + self.cost(amount.get()) {
+                charged if charged <= self.capacity => (true, charged),
+                _ => (false, owed),
+            },
+            Hits::Overdraw(amount) => match owed + self.cost(amount.get()) {
+                charged if charged <= self.capacity => (true, charged),
+                charged => (false, charged.min(self.max_debt).max(owed)),
+            },
+            Hits::Refund(amount) => (true, owed - self.cost(amount.get())),
+            Hits::RefundCharge { amount, made_at } => {
+                // The part refilled since the charge is no longer owed.
+                let refilled = now_in_ticks(now) - now_in_ticks(made_at);
+                (true, owed - (self.cost(amount.get()) - refilled))
+            }
+        };
+        *state = self.bucket(now, after, size).write();
+        admitted
+    }
+
+    fn summary(&self, state: &Words, _now: Timestamp, _hits: Hits) -> Words {
+        *state
+    }
+
+    fn verdict(&self, state: Words, decision: &Decision) -> Verdict {
+        let Decision { now, hits, admitted, .. } = *decision;
+        let owed = Bucket::read(state).owed(now);
+        let remaining = self.tokens(self.capacity - owed);
+        let excess = (owed - self.capacity).0;
+        let excess = self.emission.map_or(0, |interval| excess.div_ceil(interval.get()));
+        Verdict {
+            admitted,
+            remaining,
+            reset_after: duration(owed),
+            retry_after: if admitted { Duration::ZERO } else { self.retry_after(owed, hits) },
+            used: (Count(self.limit()) - remaining + excess).0,
+            over: match hits {
+                _ if admitted => 0,
+                Hits::Overdraw(amount) if self.emission.is_some() => excess.min(amount.get()),
+                _ => hits.charged(),
+            },
+            ..Verdict::empty(now)
+        }
+    }
+
+    fn expires_at(&self, state: &Words) -> u32 {
+        expires_at(*state)
+    }
+
+    fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
+        let (owed, size) = self.debt(*state, now);
+        let held = owed.max(Count(prefetch.hold_millis.into()) * TICKS_PER_MILLI);
+        let tokens = prefetch.granted(self.tokens(self.capacity - held));
+        if tokens > 0 {
+            let after = held + self.cost(u64::from(tokens));
+            *state = self.bucket(now, after, size).write();
+        }
+        tokens
+    }
+
+    /// Emission interval and capacity, both in ticks of 10 ns; an interval of 0 is a bucket that never refills. The capacity
+    /// of a limit override is negative, and -1 if it is 0.
+    fn script_parameters(&self, _store_time: impl FnOnce() -> Timestamp) -> [i64; 2] {
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let capacity = signed(self.capacity.0);
+        let signed_capacity = if self.is_override { capacity.max(1).saturating_neg() } else { capacity };
+        [signed(self.emission_ticks()), signed_capacity]
+    }
+
+    fn script_bound(&self) -> u64 {
+        self.max_debt.0
+    }
+
+    fn has_bound(&self) -> bool {
+        self.max_debt > self.capacity
+    }
+
+    fn max_debt(&self) -> Option<u64> {
+        Some(self.tokens(self.max_debt - self.capacity)).filter(|debt| *debt > 0)
+    }
+
+    fn with_limit(self, limit: u64) -> Self {
+        let emission = NonZeroU64::new(limit).map(|limit| self.capacity.0.div_ceil(limit.get()));
+        self.with_emission(emission.and_then(NonZeroU64::new))
+    }
+
+    fn with_rate(self, quota: Quota) -> Self {
+        let emission = Self::emission_of(quota);
+        let capacity = match emission {
+            Some(least) if self.capacity > 0 => self.capacity.max(Count(least.get())),
+            Some(_) | None => Count(0),
+        };
+        Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
+    }
+
+    /// Returns a bucket with the same capacity in time, and so a share of rate and tokens, but at least one token.
+    fn shared_by(self, instances: NonZeroU32) -> Self {
+        let longest = NonZeroU64::new(MAX_FILL_TICKS).unwrap_or(NonZeroU64::MAX);
+        let emission = self.emission.map(|interval| interval.saturating_mul(instances.into()).min(longest));
+        let least = Count(emission.map_or(0, NonZeroU64::get));
+        let capacity = if self.capacity == 0 { self.capacity } else { self.capacity.max(least) };
+        Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
+    }
+
+    fn with_reserve(self) -> Self {
+        let part = self.limit() / RESERVED_PART;
+        Self { capacity: self.capacity - if part > 0 { self.cost(part) } else { Count(0) }, ..self }
+    }
+
+    /// Returns a bucket with the same capacity in time. It may hold less than a token.
+    fn region_share(self, share: u32, whole: u32) -> Self {
+        let interval = |emission: NonZeroU64| {
+            let ticks = u128::from(emission.get()).saturating_mul(whole.into());
+            // Rounded up: the rates of all shares add up to at most the whole.
+            let ticks = ticks.div_ceil(u128::from(share).max(1)).min(MAX_FILL_TICKS.into());
+            NonZeroU64::new(u64::try_from(ticks).unwrap_or(MAX_FILL_TICKS))
+        };
+        // Without a share it never refills, but may borrow a rate.
+        self.with_emission(self.emission.filter(|_| share > 0).and_then(interval))
+    }
+
+    /// Time in which an empty bucket is filled, and a debt too.
+    fn tail(&self) -> Duration {
+        duration(self.max_debt)
+    }
+
+    fn can_be_lent(&self) -> bool {
+        // The bound of an overdraft is not a part of loans.
+        !self.has_bound()
+    }
+
+    fn reset_at(&self, verdict: &Verdict, prefetched: u32) -> Timestamp {
+        let refilled_in = duration(self.cost(prefetched.into()).min(Count(MAX_FILL_TICKS)));
+        verdict.decided_at.plus(verdict.reset_after).plus(refilled_in)
+    }
+
+    fn is_owed_by_override(&self, verdict: &Verdict) -> bool {
+        self.is_override || verdict.reset_after > duration(self.max_debt)
+    }
+
+    /// A share has the capacity of the whole in time.
+    fn after(&self, _whole: &Self, last: &LastVerdict, _instances: NonZeroU32) -> Option<Words> {
+        let owed = ticks_in(last.reset_at.since(last.decided_at));
+        let (owed, size) = if last.is_of_override {
+            (owed, BucketSize { exponent: BucketSize::exponent_of(owed.0), of_override: true })
+        } else {
+            (owed.min(self.max_debt), BucketSize::default())
+        };
+        Some(self.bucket(last.decided_at, owed, size).write())
+    }
+
+    fn expected_hits(&self, _used: u64, _from: Timestamp, elapsed: Duration) -> u64 {
+        self.tokens(ticks_in(elapsed))
+    }
 }
 
 fn ticks_in(time: Duration) -> Count {

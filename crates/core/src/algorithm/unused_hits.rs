@@ -54,8 +54,8 @@ impl FixedWindow {
 
     /// Ends of the window that contains `now`, and of the one after it.
     pub(super) fn next_ends(&self, now: Timestamp) -> (u32, u32) {
-        let end = self.window_end(now);
-        (end, self.window_end(Timestamp::from_seconds(end)))
+        let end = self.end_of_window(now);
+        (end, self.end_of_window(Timestamp::from_seconds(end)))
     }
 
     /// End of the next window, or of one that is ahead of the clock, and the hits of the present one.

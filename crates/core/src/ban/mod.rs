@@ -137,10 +137,6 @@ impl Default for Phase {
 }
 
 impl BanRecord {
-    /// Number that marks the records in a store, beside the kinds of algorithms.
-    /// An odd one above 8, so that the words have 32 bits.
-    pub const KIND: u8 = 11;
-
     /// Unpacks a stored record; zeros are that of a counter that was never denied.
     pub const fn from_words([forgiven_at, ends_at, packed]: [u32; 3]) -> Self {
         let (bad, level) = (packed >> BAD_BIT, (packed >> LEVEL_BIT & 31) as u8);

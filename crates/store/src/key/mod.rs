@@ -90,7 +90,7 @@ impl CellKey {
             write_id(&mut self.bytes, record);
             self.bytes.push(b'.');
         }
-        number(&mut self.bytes, u32::from(algorithm.kind()));
+        number(&mut self.bytes, algorithm.kind() as u32);
         self.bytes.push(b'.');
         number(&mut self.bytes, seconds);
         self

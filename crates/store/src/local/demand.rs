@@ -214,7 +214,7 @@ impl LeaseTiming {
                 let averaging_time = BUCKET_AVERAGING_TIME;
                 return Self { averaging_time, ..Self::new(BUCKET_HORIZON, BUCKET_HORIZON) };
             }
-            Policy::FixedWindow(policy) => policy.length(),
+            Policy::FixedWindow(_) => policy.length(),
             _ => Duration::ZERO,
         };
         let part = |divisor, longest| window.checked_div(divisor).unwrap_or_default().min(longest);

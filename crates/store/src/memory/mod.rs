@@ -340,7 +340,7 @@ impl MemoryStore {
         shard.decide(&name, now, |state| {
             let mut record = match state {
                 CounterState::Words(words) => BanRecord::from_words(*words),
-                CounterState::Log(_) | CounterState::Leases(_) | CounterState::Ledger(_) => {
+                CounterState::Log(_) | CounterState::Permits(_) | CounterState::Ledger(_) => {
                     BanRecord::default()
                 }
             };

@@ -6,6 +6,8 @@ mod last_verdict;
 mod prefetch;
 mod share;
 
+use std::time::Duration;
+
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
@@ -37,6 +39,10 @@ fn quota() -> impl Strategy<Value = Quota> {
 
 fn quota_of(limit: u64, seconds: u32) -> Quota {
     Quota { limit, window: Window::from_seconds(seconds).expect("in range") }
+}
+
+fn burst_of(burst: u32) -> Parameters {
+    Parameters { burst: Some(burst), ..Parameters::default() }
 }
 
 /// The hits admitted over a history, each with its time.
@@ -213,8 +219,8 @@ proptest! {
     #[test]
     fn a_bucket_that_is_drained_steadily_admits_its_rate(limit in 1..=1_000_000_u32) {
         let quota = Quota { limit: limit.into(), window: Window::from_seconds(1).expect("in range") };
-        let bucket = TokenBucket::new(quota, 1, 0).expect("valid");
-        let [emission, _] = bucket.script_parameters();
+        let bucket = Policy::new(Algorithm::TokenBucket, quota, &burst_of(1)).expect("valid");
+        let [emission, _] = bucket.script_parameters(|| Timestamp::from_micros(START));
         // Ticks of 10 ns: at most one tick too long, never too short.
         let exact = 100_000_000_f64 / f64::from(limit);
         prop_assert!(emission as f64 >= exact && (emission as f64) < exact + 1.0);
@@ -224,18 +230,18 @@ proptest! {
 #[test]
 fn a_burst_that_takes_years_to_refill_is_rejected() {
     let quota = quota_of(1, Window::MAX_SECONDS);
-    assert!(TokenBucket::new(quota, 1, 0).is_ok());
-    assert_eq!(TokenBucket::new(quota, 2, 0), Err(PolicyError::TooSlow));
+    assert!(Policy::new(Algorithm::TokenBucket, quota, &burst_of(1)).is_ok());
+    assert_eq!(Policy::new(Algorithm::TokenBucket, quota, &burst_of(2)), Err(PolicyError::TooSlow));
 }
 
 #[test]
 fn a_rate_that_rounding_would_change_is_rejected() {
-    let per_second = |limit: u32| quota_of(limit.into(), 1);
+    let bucket = |limit: u32| Policy::new(Algorithm::TokenBucket, quota_of(limit.into(), 1), &burst_of(1));
     for exact in [1_000_000, 2_000_000, 100_000_000] {
-        assert!(TokenBucket::new(per_second(exact), 1, 0).is_ok(), "{exact}");
+        assert!(bucket(exact).is_ok(), "{exact}");
     }
     for rounded in [60_000_000, 150_000_000, u32::MAX] {
-        assert_eq!(TokenBucket::new(per_second(rounded), 1, 0), Err(PolicyError::TooFast), "{rounded}");
+        assert_eq!(bucket(rounded), Err(PolicyError::TooFast), "{rounded}");
     }
 }
 

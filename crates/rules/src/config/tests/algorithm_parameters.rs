@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    algorithm::{Algorithm, Parameters, concurrency::DEFAULT_LEASE_TTL},
+    algorithm::{Algorithm, Parameters, DEFAULT_LEASE_TTL},
     quota::{Unit, Window},
 };
 

@@ -11,7 +11,7 @@ fn a_fixed_window_counts_up_to_what_redis_counts_exactly() {
     {
         let rule = rule_of(&with("unit: month", &format!("requests_per_unit: {limit}, ban: {{}}")));
         let (quota, policy) = limit_of(&rule);
-        assert_eq!((quota.limit, policy.limit(), policy.kind()), (limit, limit, kind));
+        assert_eq!((quota.limit, policy.limit(), policy.kind() as u8), (limit, limit, kind));
         assert_eq!(rule.record_id().kind(), kind);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ::redis::{Cmd, cmd};
 use tollgate_core::{
-    algorithm::{Budget, Charging, Policy, Prefetch, RegionShare, budget::OPERATION_BIT},
+    algorithm::{Charging, Prefetch, RegionShare, budget::OPERATION_BIT},
     ban::{BanCheck, BanEffect},
     clock::Timestamp,
     descriptor::Hits,
@@ -105,8 +105,8 @@ fn pack_cell<'a>(
             (0, true) => role | ROLE_BESIDE_SPECIAL,
             (special, _) => role | special,
         });
-        if let Policy::Budget(budget) = &check.policy {
-            pack_budget(packed, budget, check.hits);
+        if check.policy.is_budget() {
+            pack_budget(packed, check, store_time);
             prefetches.next();
             continue;
         }
@@ -199,10 +199,10 @@ fn micros(duration: Duration) -> u64 {
 
 /// Appends hits, parameters and the last field of a check.
 #[allow(clippy::float_arithmetic)] // A sign changes no digits.
-fn pack_budget(packed: &mut Vec<u8>, budget: &Budget, hits: Hits) {
+fn pack_budget(packed: &mut Vec<u8>, check: &Check, store_time: impl FnOnce() -> Timestamp) {
     let number = |number: u64| number as f64;
     let none = [0; 8];
-    let (operation, signed, extra) = match hits {
+    let (operation, signed, extra) = match check.hits {
         Hits::Peek => (BUDGET_CHARGE, 0.0, none),
         Hits::Charge(amount) | Hits::Overdraw(amount) => (BUDGET_CHARGE, number(amount.get()), none),
         Hits::Refund(amount) => (BUDGET_CHARGE, -number(amount.get()), none),
@@ -214,7 +214,7 @@ fn pack_budget(packed: &mut Vec<u8>, budget: &Budget, hits: Hits) {
         Hits::Settle { lease, used } => (BUDGET_SETTLE, number(used.min(Hits::MAX)), lease.to_bytes()),
         Hits::Release(lease) => (BUDGET_CANCEL, 0.0, lease.to_bytes()),
     };
-    let [limit, terms] = budget.script_parameters();
+    let [limit, terms] = check.policy.script_parameters(store_time);
     packed.extend_from_slice(&f64::to_le_bytes(signed));
     packed.extend_from_slice(&pack_parameter(limit));
     packed.extend_from_slice(&pack_parameter(terms | (i64::from(operation) << OPERATION_BIT)));

@@ -6,7 +6,8 @@ use ::redis::{RedisError, Value};
 use smallvec::SmallVec;
 use tollgate_core::{
     algorithm::{
-        Algorithm, Charging, CounterState, LedgerSummary, Policy, QueueSummary, StateSummary, Verdict,
+        Algorithm, Charging, CounterState, LedgerSummary, Policy, QueueSummary, RecordKind, StateSummary,
+        Verdict,
     },
     ban::Ban,
     clock::Timestamp,
