@@ -19,9 +19,9 @@ const RECIPES: [Recipe; 4] = [
     Recipe {
         heading: "An algorithm",
         example: &["SlidingWindow", "sliding_window"],
-        // Four of them for shares of regions.
-        max_rust: 10,
-        max_lua: 2,
+        // Four of them for loans of regions, and for a length that may change.
+        max_rust: 8,
+        max_lua: 1,
     },
     Recipe { heading: "A rate-limit key", example: &["share_threshold"], max_rust: 4, max_lua: 0 },
     Recipe { heading: "A metric", example: &["REPLICAS"], max_rust: 2, max_lua: 0 },

@@ -140,7 +140,7 @@ impl CounterMatch {
     /// Own region's part of another limit in the quota's place.
     pub(super) fn part_of(&self, limit: u32) -> u32 {
         let Some(share) = self.share else { return limit };
-        let part = u64::from(limit).saturating_mul(share.base().into()).checked_div(self.quota.limit);
+        let part = u64::from(limit).saturating_mul(share.base.into()).checked_div(self.quota.limit);
         part.and_then(|part| u32::try_from(part).ok()).unwrap_or(limit)
     }
 }

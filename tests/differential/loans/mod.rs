@@ -123,7 +123,7 @@ async fn replay(
                 let found = lua.decide(at(micros), &call).await;
                 assert_eq!(expected, found, "{}", context());
                 let is_beyond = |((at, ..), verdict): &(&(usize, Hits, Veto), &Verdict)| {
-                    verdict.admitted && verdict.used > u64::from(limits[*at].share.base())
+                    verdict.admitted && verdict.used > u64::from(limits[*at].share.base)
                 };
                 denied += found.iter().filter(|verdict| !verdict.admitted).count();
                 beyond += checks.iter().zip(&found).filter(is_beyond).count();

@@ -12,7 +12,7 @@ pub const TICKS_PER_SECOND: u64 = 1_000 * TICKS_PER_MILLI;
 
 /// Bit from which on the second word of a state has the size.
 pub const SIZE_SHIFT: u32 = 27;
-const TICKS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
+pub(super) const TICKS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
 
 /// Unpacked state.
 #[derive(Clone, Copy, Debug)]
@@ -78,11 +78,6 @@ impl Bucket {
             0,
         ]
     }
-}
-
-/// Seconds since the epoch at which the bucket of a state is full, rounded up.
-pub(super) const fn expires_at([seconds, word, _]: Words) -> u32 {
-    seconds.saturating_add((word & TICKS_MASK > 0) as u32)
 }
 
 /// The time in ticks since the epoch.

@@ -23,7 +23,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use super::{
     Charging, Decision, FixedWindow, LastVerdict, Lease, LeaseState, Ledger, LedgerSummary, LimitAlgorithm,
-    MAX_STEP_BACK_WINDOWS, Parameters, Reserve, Unsettled, Verdict,
+    MAX_STEP_BACK_WINDOWS, Parameters, Reserve, StateSummary, Unsettled, Verdict,
 };
 use crate::{
     clock::Timestamp,
@@ -195,7 +195,10 @@ impl LimitAlgorithm for Budget {
     type State = Ledger;
 
     fn nearest(quota: Quota, parameters: &Parameters) -> Self {
-        Self { window: FixedWindow::new(quota, 0), reserve: parameters.reserve.unwrap_or(DEFAULT_TERMS) }
+        Self {
+            window: FixedWindow::nearest(quota, &Parameters::default()),
+            reserve: parameters.reserve.unwrap_or(DEFAULT_TERMS),
+        }
     }
 
     fn common_parameters(&self) -> Parameters {
@@ -256,14 +259,21 @@ impl LimitAlgorithm for Budget {
         })
     }
 
-    fn summary(&self, ledger: &Ledger, _now: Timestamp, hits: Hits) -> LedgerSummary {
-        ledger.summary(hits)
+    fn summary(&self, ledger: &Ledger, _now: Timestamp, hits: Hits) -> StateSummary {
+        let has_conflict = match hits {
+            Hits::Acquire { amount, lease } => {
+                ledger.leases.get(&lease).is_some_and(|known| !known.holds(amount))
+            }
+            _ => false,
+        };
+        let (used, held, ends) = (ledger.used.0, ledger.held.0, ledger.ends);
+        StateSummary::Ledger(LedgerSummary { used, held, ends, has_conflict })
     }
 
-    fn verdict(&self, summary: LedgerSummary, decision: &Decision) -> Verdict {
+    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict {
         let Decision { now, hits, admitted, .. } = *decision;
         let limit = self.window.limit;
-        let LedgerSummary { used, held, ends, has_conflict } = summary;
+        let LedgerSummary { used, held, ends, has_conflict } = summary.ledger();
         let spent = Count(used) + held;
         let left = Timestamp::from_seconds(ends).since(now);
         let retry_after = match admitted {
@@ -288,11 +298,11 @@ impl LimitAlgorithm for Budget {
         }
     }
 
-    /// What a lease holds may count until the end of the window in which it ends.
     fn expires_at(&self, ledger: &Ledger) -> u32 {
         let window = if ledger.used > 0 { ledger.ends } else { 0 };
         let Some(last) = ledger.batches.back() else { return window };
         let end = Timestamp::from_seconds(last.until);
+        // Held hits may count until the end of the window in which their lease ends.
         let may_count = ledger.held > 0 && self.reserve.unsettled == Unsettled::Charge;
         let remembered = match may_count {
             true => self.window.end_of_window(end).max(self.end_of(last.until)),

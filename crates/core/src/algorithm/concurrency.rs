@@ -14,7 +14,7 @@ use std::{
 
 use super::{
     Charging, Decision, LastVerdict, LimitAlgorithm, MAX_QUEUED, Parameters, PolicyError, Queue,
-    QueueSummary, Verdict,
+    StateSummary, Verdict,
 };
 use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId, quota::Quota, saturating::Count};
 
@@ -28,13 +28,6 @@ pub struct Concurrency {
     lease_ttl: Duration,
 }
 
-impl Concurrency {
-    /// Time for which a permit is held unless it is returned earlier.
-    pub const fn lease_ttl(&self) -> Duration {
-        self.lease_ttl
-    }
-}
-
 impl LimitAlgorithm for Concurrency {
     type State = Held;
 
@@ -42,7 +35,7 @@ impl LimitAlgorithm for Concurrency {
         Self { limit: quota.word().min(MAX_QUEUED), lease_ttl: parameters.lease_ttl }
     }
 
-    fn check(quota: Quota, _parameters: &Parameters) -> Result<(), PolicyError> {
+    fn check(&self, quota: Quota, _parameters: &Parameters) -> Result<(), PolicyError> {
         if quota.word() > MAX_QUEUED { Err(PolicyError::TooMany) } else { Ok(()) }
     }
 
@@ -86,12 +79,12 @@ impl LimitAlgorithm for Concurrency {
     }
 
     /// Summary of the held permits, which were advanced to `now`.
-    fn summary(&self, held: &Held, now: Timestamp, hits: Hits) -> QueueSummary {
-        held.summary(now, self.lease_ttl, self.limit, hits.charged())
+    fn summary(&self, held: &Held, now: Timestamp, hits: Hits) -> StateSummary {
+        StateSummary::Queue(held.summary(now, self.lease_ttl, self.limit, hits.charged()))
     }
 
-    fn verdict(&self, summary: QueueSummary, decision: &Decision) -> Verdict {
-        summary.verdict(self.limit, decision)
+    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict {
+        summary.queue().verdict(self.limit, decision)
     }
 
     fn expires_at(&self, held: &Held) -> u32 {
@@ -107,8 +100,8 @@ impl LimitAlgorithm for Concurrency {
         Self { limit: Count(limit).word().min(MAX_QUEUED), ..self }
     }
 
-    /// Permits of other instances are returned, and so none is set aside for them.
     fn with_reserve(self) -> Self {
+        // Permits of other instances are returned, and so none is set aside for them.
         self
     }
 
@@ -116,8 +109,8 @@ impl LimitAlgorithm for Concurrency {
         self.lease_ttl
     }
 
-    /// Permits end with their requests.
     fn after(&self, _whole: &Self, _last: &LastVerdict, _instances: NonZeroU32) -> Option<Held> {
+        // Permits end with their requests.
         None
     }
 }

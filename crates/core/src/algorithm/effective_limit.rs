@@ -22,11 +22,14 @@ use crate::{clock::Timestamp, descriptor::Hits, quota::Quota, saturating::Count}
 
 /// Share of a limit that a region owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RegionShare {
-    base: u32,
-    limit: NonZeroU32,
+    /// Hits that the region owns.
+    pub base: u32,
+    /// Hits of the whole limit.
+    pub limit: NonZeroU32,
     /// Ticks in which a bucket of the whole limit emits the limit.
-    refill: u64,
+    pub refill: u64,
 }
 
 /// Hits of a counter that a region has borrowed and lent, as its decisions need it: never more than it may use.
@@ -55,21 +58,6 @@ impl RegionShare {
         let hits = u64::from(limit.get());
         let refill = Count(ticks_of(quota.window).div_ceil(hits)) * hits;
         Some(Self { base: base.min(limit.get()), limit, refill: refill.0 })
-    }
-
-    /// Hits that the region owns.
-    pub const fn base(&self) -> u32 {
-        self.base
-    }
-
-    /// Hits of the whole limit.
-    pub const fn limit(&self) -> NonZeroU32 {
-        self.limit
-    }
-
-    /// Ticks in which a bucket of the whole limit emits the limit.
-    pub const fn refill(&self) -> u64 {
-        self.refill
     }
 
     /// Returns the policy of the region with this limit in place of its share.
@@ -137,18 +125,13 @@ impl LoanTotals {
 
 /// Microseconds in which an empty bucket fills, rounded up; 0 for other algorithms.
 pub fn fill_micros(policy: &Policy) -> u64 {
-    match policy {
-        Policy::TokenBucket(bucket) => bucket.capacity.0.div_ceil(TICKS_PER_MICRO),
-        _ => 0,
-    }
+    if let Policy::TokenBucket(bucket) = policy { bucket.capacity.0.div_ceil(TICKS_PER_MICRO) } else { 0 }
 }
 
 /// Microseconds since the epoch at which a bucket is full, rounded up; 0 for other algorithms.
 pub fn full_at(policy: &Policy, counter: &CounterState) -> u64 {
-    match policy {
-        Policy::TokenBucket(_) => Bucket::read(counter.words()).full_at.0.div_ceil(TICKS_PER_MICRO),
-        _ => 0,
-    }
+    let is_bucket = matches!(policy, Policy::TokenBucket(_));
+    if is_bucket { Bucket::read(counter.words()).full_at.0.div_ceil(TICKS_PER_MICRO) } else { 0 }
 }
 
 /// Makes a bucket full later by some microseconds, but no emptier than empty. Has no effect on others.
@@ -164,6 +147,5 @@ pub fn fill_later(policy: &Policy, counter: &mut CounterState, now: Timestamp, m
 
 /// Label of a charge at `now`: the end of the window that it counts in, or of this second.
 pub fn label(policy: &Policy, counter: &CounterState, now: Timestamp) -> u32 {
-    let mut counter = counter.clone();
-    with_algorithm!(policy, algorithm => State::update(&mut counter, |state| algorithm.label(state, now)))
+    with_algorithm!(policy, algorithm => algorithm.label(State::read(counter).unwrap_or(&Default::default()), now))
 }

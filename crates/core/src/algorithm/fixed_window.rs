@@ -20,10 +20,9 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-pub use super::unused_hits::DEBT_BITS;
 use super::{
     Charging, Decision, LastVerdict, LimitAlgorithm, MAX_STEP_BACK_WINDOWS, Parameters, PolicyError,
-    Prefetch, Verdict, Words, in_proportion_of_time, used_of_share,
+    Prefetch, StateSummary, Verdict, Words, in_proportion_of_time, used_of_share,
 };
 use crate::{
     calendar::Calendar,
@@ -54,12 +53,6 @@ pub struct FixedWindow {
 }
 
 impl FixedWindow {
-    /// Returns the policy that enforces `quota` and carries at most `max_carried` hits to the next windows.
-    pub const fn new(quota: Quota, max_carried: u32) -> Self {
-        let Quota { limit, window } = quota;
-        Self { limit, window: window.length(), calendar: window.calendar(), max_carried, unused_percent: 0 }
-    }
-
     /// Maximum number of hits that a counter has whose debt counts in the next windows; `None` for others.
     fn max_used(&self) -> Option<u64> {
         if self.carries_unused() {
@@ -110,6 +103,11 @@ impl FixedWindow {
             _ if self.calendar.is_some() => (end, count),
             _ => (end + window, count),
         }
+    }
+
+    /// Whether counters need [`RecordKind::WideWindow`](super::RecordKind::WideWindow).
+    pub(super) fn is_wide(&self) -> bool {
+        self.limit > u32::MAX.into()
     }
 
     /// Maximum number of hits that a state holds.
@@ -171,13 +169,14 @@ impl LimitAlgorithm for FixedWindow {
     type State = Words;
 
     fn nearest(quota: Quota, parameters: &Parameters) -> Self {
+        let Quota { limit, window } = quota;
         let max_carried = if parameters.carry { parameters.debt_of(quota) } else { 0 };
-        Self { unused_percent: parameters.unused_percent, ..Self::new(quota, max_carried) }
+        let unused_percent = parameters.unused_percent;
+        Self { limit, window: window.length(), calendar: window.calendar(), max_carried, unused_percent }
     }
 
-    fn check(quota: Quota, parameters: &Parameters) -> Result<(), PolicyError> {
-        let Self { max_carried, unused_percent, .. } = Self::nearest(quota, parameters);
-        let carries = max_carried > 0 || unused_percent > 0;
+    fn check(&self, quota: Quota, _parameters: &Parameters) -> Result<(), PolicyError> {
+        let carries = self.max_carried > 0 || self.unused_percent > 0;
         if carries && quota.is_wide() { Err(PolicyError::TooLarge) } else { Ok(()) }
     }
 
@@ -221,12 +220,8 @@ impl LimitAlgorithm for FixedWindow {
         matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || after <= limit
     }
 
-    fn summary(&self, state: &Words, _now: Timestamp, _hits: Hits) -> Words {
-        *state
-    }
-
-    fn verdict(&self, state: Words, decision: &Decision) -> Verdict {
-        let Decision { now, hits, admitted, charging } = *decision;
+    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict {
+        let (state, Decision { now, hits, admitted, charging }) = (summary.words(), *decision);
         let limit = self.ceiling();
         let used = match self.max_used() {
             None => hits_of(state),
@@ -258,10 +253,6 @@ impl LimitAlgorithm for FixedWindow {
         if *low == 0 && *high == 0 { 0 } else { *ends }
     }
 
-    fn counts_denied(&self) -> bool {
-        self.limit > 0
-    }
-
     fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
         let (end, count) = self.counts(*state, now);
         let tokens = prefetch.granted((Count(self.ceiling()) - count).0);
@@ -269,10 +260,6 @@ impl LimitAlgorithm for FixedWindow {
             *state = self.state(end, count + u64::from(tokens));
         }
         tokens
-    }
-
-    fn prefetched_until(&self, now: Timestamp) -> Option<Timestamp> {
-        Some(Timestamp::from_seconds(self.end_of_window(now)))
     }
 
     /// Limit in hits, and window in seconds or around the store's time in a calendar.
@@ -284,13 +271,6 @@ impl LimitAlgorithm for FixedWindow {
             }
         };
         [self.limit.cast_signed(), window]
-    }
-
-    fn script_charge_time(&self, made_at: Timestamp) -> Timestamp {
-        match self.calendar {
-            Some(_) => Timestamp::from_seconds(self.end_of_window(made_at)),
-            None => made_at,
-        }
     }
 
     fn script_bound(&self) -> u64 {
@@ -306,10 +286,6 @@ impl LimitAlgorithm for FixedWindow {
 
     fn max_debt(&self) -> Option<u64> {
         (self.max_carried > 0 && self.has_bound()).then(|| self.max_carried.into())
-    }
-
-    fn is_wide(&self) -> bool {
-        self.limit > u32::MAX.into()
     }
 
     fn with_limit(self, limit: u64) -> Self {
@@ -355,14 +331,14 @@ impl LimitAlgorithm for FixedWindow {
         self.counts(*state, now).0.0
     }
 
-    fn reset_at(&self, verdict: &Verdict, _prefetched: u32) -> Timestamp {
-        let reset_at = verdict.decided_at.plus(verdict.reset_after);
-        if !self.carries_unused() {
-            return reset_at;
+    fn last_verdict(&self, verdict: &Verdict, prefetched: u32) -> LastVerdict {
+        let mut last = LastVerdict::of(verdict, prefetched);
+        if self.carries_unused() {
+            // What is left of a window, or owed, counts in the next one too.
+            let (_, next_end) = self.next_ends(verdict.decided_at);
+            last.reset_at = last.reset_at.max(Timestamp::from_seconds(next_end));
         }
-        // What is left of a window, or owed, counts in the next one too.
-        let (_, next_end) = self.next_ends(verdict.decided_at);
-        Timestamp::from_seconds(next_end).max(reset_at)
+        last
     }
 
     fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Option<Words> {

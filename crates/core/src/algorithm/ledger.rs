@@ -7,7 +7,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use crate::{descriptor::Hits, lease::LeaseId, saturating::Count};
+use crate::{lease::LeaseId, saturating::Count};
 
 /// Leases that end at the same time in one batch at most: in Redis, an element of a compact hash.
 const MAX_BATCH: usize = 7;
@@ -91,21 +91,6 @@ impl Ledger {
         }
         self.batched = self.batched.saturating_add(1);
         self.leases.insert(id, Lease { until, state });
-    }
-
-    /// Number of leases of all kinds.
-    pub(super) const fn entries(&self) -> usize {
-        self.batched
-    }
-
-    pub(super) fn summary(&self, hits: Hits) -> LedgerSummary {
-        let has_conflict = match hits {
-            Hits::Acquire { amount, lease } => {
-                self.leases.get(&lease).is_some_and(|known| !known.holds(amount))
-            }
-            _ => false,
-        };
-        LedgerSummary { used: self.used.0, held: self.held.0, ends: self.ends, has_conflict }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Charging, Decision, LastVerdict, Parameters, PolicyError, Prefetch, State, Verdict};
+use super::{
+    Charging, Decision, LastVerdict, Parameters, PolicyError, Prefetch, State, StateSummary, Verdict,
+};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -21,11 +23,11 @@ pub trait LimitAlgorithm: Copy {
     /// Returns the nearest enforceable limit to `quota`.
     fn nearest(quota: Quota, parameters: &Parameters) -> Self;
 
-    /// Checks whether [`Self::nearest`] enforces exactly this quota: by default, if its limit has 32 bits.
+    /// Checks whether this limit, the nearest to `quota`, enforces exactly it: by default, if the quota has 32 bits.
     ///
     /// # Errors
     /// [`PolicyError`] if it does not.
-    fn check(quota: Quota, _parameters: &Parameters) -> Result<(), PolicyError> {
+    fn check(&self, quota: Quota, _parameters: &Parameters) -> Result<(), PolicyError> {
         if quota.is_wide() { Err(PolicyError::TooLarge) } else { Ok(()) }
     }
 
@@ -65,26 +67,16 @@ pub trait LimitAlgorithm: Copy {
         None
     }
 
-    /// Returns the summary of a state after a decision at `now` on `hits`.
-    fn summary(&self, state: &Self::State, now: Timestamp, hits: Hits) -> <Self::State as State>::Summary;
+    /// Returns the summary of a state after a decision at `now` on `hits`. Words are their own summary.
+    fn summary(&self, _state: &Self::State, _now: Timestamp, _hits: Hits) -> StateSummary {
+        StateSummary::Words([0; 3])
+    }
 
     /// Returns the verdict of a decision after which the state has this summary.
-    fn verdict(&self, summary: <Self::State as State>::Summary, decision: &Decision) -> Verdict;
-
-    /// Decides `hits` at `now`, updates `state`, and returns the verdict.
-    fn decide(&self, state: &mut Self::State, now: Timestamp, hits: Hits, charging: Charging) -> Verdict {
-        let admitted = self.apply(state, now, hits, charging);
-        self.verdict(self.summary(state, now, hits), &Decision { now, hits, admitted, charging })
-    }
+    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict;
 
     /// Time from which `state` equals an unused one and may be dropped, in seconds since the epoch, rounded up.
     fn expires_at(&self, state: &Self::State) -> u32;
-
-    /// Whether hits that it denies are counted, where each counter is charged for itself: not those on a limit of 0, so that
-    /// none of them is counted once the limit is raised.
-    fn counts_denied(&self) -> bool {
-        false
-    }
 
     // Tokens charged ahead.
 
@@ -95,8 +87,8 @@ pub trait LimitAlgorithm: Copy {
 
     /// Time until which tokens prefetched at `now` may be spent: the end of the window. `None` for a bucket, where only the
     /// requested hold applies.
-    fn prefetched_until(&self, _now: Timestamp) -> Option<Timestamp> {
-        None
+    fn prefetched_until(&self, now: Timestamp) -> Option<Timestamp> {
+        self.window_end(now).map(Timestamp::from_seconds)
     }
 
     // Parameters, for messages and for the scripts.
@@ -104,11 +96,6 @@ pub trait LimitAlgorithm: Copy {
     /// Parameters of the algorithm's script, in the order documented in the script. Windows of a calendar need an estimate of
     /// the store's time.
     fn script_parameters(&self, store_time: impl FnOnce() -> Timestamp) -> [i64; 2];
-
-    /// The time of a charge that is to be refunded, as the script has it: of a window in a calendar, its end.
-    fn script_charge_time(&self, made_at: Timestamp) -> Timestamp {
-        made_at
-    }
 
     /// The bound of an overdraft, as the script has it: ticks of debt of a bucket, hits otherwise.
     fn script_bound(&self) -> u64 {
@@ -126,22 +113,11 @@ pub trait LimitAlgorithm: Copy {
         None
     }
 
-    /// Whether counters need [`RecordKind::WideWindow`](super::RecordKind::WideWindow).
-    fn is_wide(&self) -> bool {
-        false
-    }
-
     // Shares of a limit.
 
     /// Returns this algorithm with another limit, in the same window. A bucket keeps its capacity in time.
     #[must_use]
     fn with_limit(self, limit: u64) -> Self;
-
-    /// Returns this algorithm with the limit of a quota, in the same window; a bucket with its rate, and at least one token.
-    #[must_use]
-    fn with_rate(self, quota: Quota) -> Self {
-        self.with_limit(quota.limit)
-    }
 
     /// Returns one of `instances` equal shares, each with its own counter.
     #[must_use]
@@ -183,24 +159,7 @@ pub trait LimitAlgorithm: Copy {
 
     /// Returns what a verdict leaves to know, given that `prefetched` tokens were charged after it.
     fn last_verdict(&self, verdict: &Verdict, prefetched: u32) -> LastVerdict {
-        LastVerdict {
-            used: (Count(verdict.used) + verdict.held + u64::from(prefetched)).0,
-            decaying: u32::try_from(verdict.decaying).unwrap_or(u32::MAX),
-            is_of_override: self.is_owed_by_override(verdict),
-            decided_at: verdict.decided_at,
-            reset_at: self.reset_at(verdict, prefetched),
-            retry_at: verdict.decided_at.plus(verdict.retry_after),
-        }
-    }
-
-    /// Time at which the counter of a verdict equals an unused one, given that `prefetched` tokens were charged after it.
-    fn reset_at(&self, verdict: &Verdict, _prefetched: u32) -> Timestamp {
-        verdict.decided_at.plus(verdict.reset_after)
-    }
-
-    /// Whether the verdict shows a debt of a limit override, beyond what this limit can owe.
-    fn is_owed_by_override(&self, _verdict: &Verdict) -> bool {
-        false
+        LastVerdict::of(verdict, prefetched)
     }
 
     /// State of this share of the `whole` limit after its last verdict; `None` for permits, which end with their requests.

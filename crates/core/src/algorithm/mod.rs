@@ -4,7 +4,7 @@
 //! name in `lua/decide/`. The memory store runs the definition directly; the Lua scripts are its twins, and a differential
 //! test compares the two.
 
-mod bucket_state;
+pub mod bucket_state;
 pub mod budget;
 pub mod concurrency;
 pub mod effective_limit;
@@ -15,16 +15,16 @@ mod limit_algorithm;
 mod parameters;
 mod policy;
 pub mod queue;
-mod share_start;
 pub mod sliding_window;
 pub mod sliding_window_log;
 mod state;
 #[cfg(test)]
 mod tests;
 pub mod token_bucket;
-mod unused_hits;
+pub mod unused_hits;
 mod verdict;
 
+use self::state::StateShape;
 pub use self::{
     effective_limit::{Loan, LoanTotals, RegionShare},
     last_verdict::LastVerdict,
@@ -32,7 +32,7 @@ pub use self::{
     limit_algorithm::LimitAlgorithm,
     parameters::{DEFAULT_LEASE_TTL, Parameters, PolicyError, Reserve, Unsettled},
     queue::QueueSummary,
-    state::{CounterState, State, StateShape, StateSummary, Words},
+    state::{CounterState, State, StateSummary, Words},
     verdict::{Charging, Decision, Prefetch, Verdict},
 };
 
@@ -44,6 +44,8 @@ use self::{
     queue::{MAX_QUEUED, Queue},
     verdict::MAX_STEP_BACK_WINDOWS,
 };
+
+use crate::quota::Quota;
 
 /// Defines the algorithms, each with its module, the number that marks its records in a store and, if it has one, the value of
 /// the `algorithm` key; and the other kinds of records.
@@ -80,20 +82,32 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Shape of the states of its counters.
-            pub const fn shape(self) -> StateShape {
-                for_algorithm!(self, A => <<A as LimitAlgorithm>::State as State>::SHAPE)
+            const fn shape(self) -> StateShape {
+                match self {
+                    $(Self::$name => <$name as LimitAlgorithm>::State::SHAPE,)+
+                }
+            }
+
+            fn nearest(self, quota: Quota, parameters: &Parameters) -> Policy {
+                match self {
+                    $(Self::$name => $name::nearest(quota, parameters).into(),)+
+                }
             }
         }
 
         /// Content of a record of a store, by the number that marks it: below 16, never reused. In a packed cell, kinds of 8
         /// and above have three words, the others two. The number after an even kind of three words marks the same records
         /// with large words.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum RecordKind {
             $(#[doc = concat!("Counter of [`", stringify!($name), "`].")] $name = $number,)+
             $($(#[$other_doc])* $other = $other_number,)+
+        }
+
+        impl RecordKind {
+            /// Every kind.
+            pub const ALL: &[Self] = &[$(Self::$name,)+ $(Self::$other,)+];
         }
 
         /// An algorithm with its parameters: the input of a decision besides state, time and hits.
@@ -128,19 +142,6 @@ macro_rules! algorithms {
             };
         }
         use with_algorithm;
-
-        /// Evaluates an expression with the type of an algorithm.
-        macro_rules! for_algorithm {
-            ($dollar algorithm:expr, $dollar type:ident => $dollar work:expr) => {
-                match $dollar algorithm {
-                    $(Algorithm::$name => {
-                        type $dollar type = $crate::algorithm::$name;
-                        $dollar work
-                    })+
-                }
-            };
-        }
-        use for_algorithm;
     };
 }
 
@@ -163,9 +164,9 @@ algorithms! {
     }
     other_records {
         /// Hits that a region has borrowed of a counter.
-        BorrowedHits = 4,
+        Borrowed = 4,
         /// Hits that a region has lent of a counter.
-        LentHits = 5,
+        Lent = 5,
         /// Counter of a sliding window with more than 65,535 hits.
         LargeSlidingWindow = 9,
         /// Bans of a counter, see [`crate::ban::BanRecord`].
@@ -175,11 +176,6 @@ algorithms! {
         /// Such a counter with more than 65,535 hits.
         LargeWideWindow = 15,
     }
-}
-
-impl RecordKind {
-    /// Kind from which on records have three words.
-    pub const MIN_OF_THREE_WORDS: u8 = 8;
 }
 
 impl Algorithm {

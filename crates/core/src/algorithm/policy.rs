@@ -4,8 +4,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use super::{
     Algorithm, Charging, CounterState, Decision, LastVerdict, LimitAlgorithm, Parameters, Policy,
-    PolicyError, Prefetch, RecordKind, Reserve, State, StateSummary, Verdict, for_algorithm, share_start,
-    with_algorithm,
+    PolicyError, Prefetch, RecordKind, Reserve, State, StateSummary, Verdict, with_algorithm,
 };
 use crate::{
     clock::Timestamp,
@@ -32,9 +31,7 @@ operations_of_the_algorithm! {
     limit() -> u64;
     length() -> Duration;
     window_end(now: Timestamp) -> Option<u32>;
-    counts_denied() -> bool;
     script_parameters(store_time: impl FnOnce() -> Timestamp) -> [i64; 2];
-    script_charge_time(made_at: Timestamp) -> Timestamp;
     script_bound() -> u64;
     has_bound() -> bool;
     max_debt() -> Option<u64>;
@@ -43,26 +40,29 @@ operations_of_the_algorithm! {
     can_be_lent() -> bool;
     prefetched_until(now: Timestamp) -> Option<Timestamp>;
     last_verdict(verdict: &Verdict, prefetched: u32) -> LastVerdict;
+    expected_hits(used: u64, from: Timestamp, elapsed: Duration) -> u64;
     with_quota(quota: Quota) -> Self;
     region_share(share: u32, whole: u32) -> Self;
     shared_by(instances: NonZeroU32) -> Self;
     with_reserve() -> Self;
 }
 
+/// Construction, and what only some algorithms have.
 impl Policy {
     /// Returns the policy for `quota` under `algorithm`.
     ///
     /// # Errors
     /// [`PolicyError`] if the algorithm cannot enforce this quota with these parameters.
     pub fn new(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Result<Self, PolicyError> {
-        for_algorithm!(algorithm.under(parameters), A => A::check(quota, parameters)?);
-        Ok(Self::nearest(algorithm, quota, parameters))
+        let policy = Self::nearest(algorithm, quota, parameters);
+        with_algorithm!(&policy, algorithm => algorithm.check(quota, parameters))?;
+        Ok(policy)
     }
 
     /// Returns the nearest enforceable policy to `quota`, for limit overrides: the nearest rate of a bucket, the maximum
     /// length of a log or a list of leases, and an interval of at most the window.
     pub fn nearest(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Self {
-        for_algorithm!(algorithm.under(parameters), A => A::nearest(quota, parameters).into())
+        algorithm.under(parameters).nearest(quota, parameters)
     }
 
     /// Whether [`Policy::succeeding`] may differ.
@@ -74,24 +74,54 @@ impl Policy {
     /// since when it has its length.
     #[must_use]
     pub fn succeeding(self, former: &Self, now: Timestamp) -> Self {
-        match (self, former) {
-            (Self::SlidingWindow(window), Self::SlidingWindow(former)) => {
-                Self::SlidingWindow(window.succeeding(Some(*former), now))
-            }
-            (Self::SlidingWindow(window), _) => Self::SlidingWindow(window.succeeding(None, now)),
-            (policy, _) => policy,
+        let Self::SlidingWindow(window) = self else { return self };
+        let former = if let Self::SlidingWindow(former) = former { Some(*former) } else { None };
+        Self::SlidingWindow(window.succeeding(former, now))
+    }
+
+    /// Returns this policy with another limit, in the same window. A bucket keeps its capacity in time, but holds at least one
+    /// token.
+    #[must_use]
+    pub fn with_limit(self, limit: u32, window: Window) -> Self {
+        let quota = Quota { limit: limit.into(), window };
+        match self {
+            Self::TokenBucket(bucket) => bucket.with_rate(quota).into(),
+            _ => with_algorithm!(self, algorithm => algorithm.with_limit(quota.limit).into()),
         }
     }
 
-    /// Number that marks the counters in a store.
+    /// Kind of the records of its counters.
     pub fn kind(&self) -> RecordKind {
-        let is_wide = with_algorithm!(self, algorithm => algorithm.is_wide());
-        if is_wide { RecordKind::WideWindow } else { self.algorithm().kind() }
+        match self {
+            Self::FixedWindow(window) if window.is_wide() => RecordKind::WideWindow,
+            _ => self.algorithm().kind(),
+        }
+    }
+
+    /// Whether hits that it denies are counted, where each counter is charged for itself: not those on a limit of 0, so that
+    /// none of them is counted once the limit is raised.
+    pub fn counts_denied(&self) -> bool {
+        matches!(self, Self::FixedWindow(_)) && self.limit() > 0
+    }
+
+    /// The time of a charge that is to be refunded, as the script has it: of a window in a calendar, its end.
+    pub fn script_charge_time(&self, made_at: Timestamp) -> Timestamp {
+        match self {
+            Self::FixedWindow(window) if window.calendar.is_some() => {
+                Timestamp::from_seconds(window.end_of_window(made_at))
+            }
+            _ => made_at,
+        }
     }
 
     /// Capacity of a bucket in hits; `None` for other algorithms.
     pub fn burst(&self) -> Option<u64> {
         matches!(self, Self::TokenBucket(_)).then(|| self.limit())
+    }
+
+    /// Whether requests reserve its hits.
+    pub const fn is_budget(&self) -> bool {
+        matches!(self, Self::Budget(_))
     }
 
     /// Terms of the reservations; `None` for limits without any.
@@ -105,26 +135,85 @@ impl Policy {
     }
 
     /// Minimum time between two admitted requests; zero without one.
-    #[inline]
     pub fn min_interval(&self) -> Duration {
         self.common_parameters().min_interval
-    }
-
-    /// Whether requests reserve its hits.
-    pub const fn is_budget(&self) -> bool {
-        matches!(self, Self::Budget(_))
     }
 
     /// Maximum time for which a permit is held; `None` for algorithms without permits.
     pub fn lease_ttl(&self) -> Option<Duration> {
         self.algorithm().holds_permits().then(|| self.common_parameters().lease_ttl)
     }
+}
 
-    /// Returns this policy with another limit, in the same window. A bucket keeps its capacity in time.
-    #[must_use]
-    pub fn with_limit(self, limit: u32, window: Window) -> Self {
-        let quota = Quota { limit: limit.into(), window };
-        with_algorithm!(self, algorithm => algorithm.with_rate(quota).into())
+/// Decisions on a counter.
+impl Policy {
+    /// Whether `hits` would pass at `now` after `earlier` hits of the same request, for algorithms that store each hit;
+    /// `None` for others. Charges nothing, but may advance the state to `now`.
+    pub fn passes(&self, state: &mut CounterState, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
+        with_algorithm!(self, algorithm => {
+            State::update(state, |state| algorithm.passes(state, now, earlier, hits))
+        })
+    }
+
+    /// Decides `hits` at `now`, updates `state`, and returns whether the hits pass.
+    pub fn apply(&self, state: &mut CounterState, now: Timestamp, hits: Hits, charging: Charging) -> bool {
+        let hits = match hits {
+            // A charge cannot be found in a debt that spans windows.
+            Hits::RefundCharge { amount, .. } if self.has_bound() => Hits::Refund(amount),
+            hits => hits,
+        };
+        with_algorithm!(self, algorithm => {
+            State::update(state, |state| algorithm.apply(state, now, hits, charging))
+        })
+    }
+
+    /// Returns the summary of a counter's state after a decision at `now` on `hits`.
+    pub fn summary(&self, state: &CounterState, now: Timestamp, hits: Hits) -> StateSummary {
+        if let CounterState::Words(words) = state {
+            return StateSummary::Words(*words);
+        }
+        with_algorithm!(self, algorithm => {
+            State::read(state).map_or(StateSummary::Words([0; 3]), |state| algorithm.summary(state, now, hits))
+        })
+    }
+
+    /// Returns the verdict of a decision after which the state has this summary.
+    pub fn verdict(
+        &self,
+        summary: StateSummary,
+        now: Timestamp,
+        hits: Hits,
+        admitted: bool,
+        charging: Charging,
+    ) -> Verdict {
+        let decision = Decision { now, hits, admitted, charging };
+        with_algorithm!(self, algorithm => algorithm.verdict(summary, &decision))
+    }
+
+    /// Decides `hits` at `now`, updates `state`, and returns the verdict.
+    pub fn decide(
+        &self,
+        state: &mut CounterState,
+        now: Timestamp,
+        hits: Hits,
+        charging: Charging,
+    ) -> Verdict {
+        let admitted = self.apply(state, now, hits, charging);
+        self.verdict(self.summary(state, now, hits), now, hits, admitted, charging)
+    }
+
+    /// Time from which `state` equals an unused one and may be dropped, in seconds since the epoch, rounded up. A queue of
+    /// hits is kept for a lifetime more, in case that the lifetime is lengthened meanwhile.
+    pub fn expires_at(&self, state: &CounterState) -> u32 {
+        with_algorithm!(self, algorithm => State::read(state).map_or(0, |state| algorithm.expires_at(state)))
+    }
+
+    /// Charges the tokens that are granted to `prefetch` at `now`, and returns their number. Algorithms that store each hit
+    /// grant none.
+    pub fn prefetch(&self, state: &mut CounterState, now: Timestamp, prefetch: Prefetch) -> u32 {
+        with_algorithm!(self, algorithm => {
+            State::update(state, |state| algorithm.prefetch(state, now, prefetch))
+        })
     }
 
     /// Returns the state of the share of one of `instances` after `last`, if the store last replied at `last_reply_at`.
@@ -135,105 +224,36 @@ impl Policy {
         last_reply_at: Timestamp,
         instances: NonZeroU32,
     ) -> Option<CounterState> {
-        let mut counter = CounterState::default();
-        with_algorithm!(self, algorithm => {
-            let start = share_start::state(algorithm, last, last_reply_at, instances)?;
-            State::update(&mut counter, |state| *state = start);
+        let now = last.decided_at;
+        let mut state: CounterState = with_algorithm!(self, whole => {
+            whole.shared_by(instances).after(whole, last, instances)?.into()
         });
-        Some(counter)
+        if instances.get() > 1 {
+            let share = self.shared_by(instances);
+            let Verdict { used, remaining, .. } =
+                share.decide(&mut state, now, Hits::Peek, Charging::Independent);
+            let missed = share.expected_hits(used, now, last_reply_at.since(now)).min(remaining / 2);
+            if let Hits::Charge(missed) = Hits::charge(missed) {
+                share.apply(&mut state, now, Hits::Overdraw(missed), Charging::Independent);
+            }
+        }
+        Some(state)
     }
 
-    /// Whether `hits` would pass at `now` after `earlier` hits of the same request, for algorithms that store each hit;
-    /// `None` for others. Charges nothing, but may advance the state to `now`.
-    pub fn passes(
-        &self,
-        counter: &mut CounterState,
-        now: Timestamp,
-        earlier: u64,
-        hits: Hits,
-    ) -> Option<bool> {
-        with_algorithm!(self, algorithm => {
-            State::update(counter, |state| algorithm.passes(state, now, earlier, hits))
-        })
-    }
-
-    /// Decides `hits` at `now`, updates the counter's state, and returns whether the hits pass.
-    #[inline]
-    pub fn apply(&self, counter: &mut CounterState, now: Timestamp, hits: Hits, charging: Charging) -> bool {
-        let hits = match hits {
-            // A charge cannot be found in a debt that spans windows.
-            Hits::RefundCharge { amount, .. } if self.has_bound() => Hits::Refund(amount),
-            hits => hits,
-        };
-        with_algorithm!(self, algorithm => {
-            State::update(counter, |state| algorithm.apply(state, now, hits, charging))
-        })
-    }
-
-    /// Returns the summary of a counter's state after a decision at `now` on `hits`.
-    #[inline]
-    pub fn summary(&self, counter: &CounterState, now: Timestamp, hits: Hits) -> StateSummary {
-        with_algorithm!(self, algorithm => match State::read(counter) {
-            Some(state) => algorithm.summary(state, now, hits).into(),
-            None => StateSummary::default(),
-        })
-    }
-
-    /// Returns the verdict of a decision after which the state has this summary.
-    #[inline]
-    pub fn verdict(
-        &self,
-        summary: StateSummary,
-        now: Timestamp,
-        hits: Hits,
-        admitted: bool,
-        charging: Charging,
-    ) -> Verdict {
-        let decision = Decision { now, hits, admitted, charging };
-        with_algorithm!(self, algorithm => algorithm.verdict(summary.into(), &decision))
-    }
-
-    /// Decides `hits` at `now`, updates the counter's state, and returns the verdict.
-    pub fn decide(
-        &self,
-        counter: &mut CounterState,
-        now: Timestamp,
-        hits: Hits,
-        charging: Charging,
-    ) -> Verdict {
-        let admitted = self.apply(counter, now, hits, charging);
-        self.verdict(self.summary(counter, now, hits), now, hits, admitted, charging)
-    }
-
-    /// Time from which a counter equals an unused one and may be dropped, in seconds since the epoch, rounded up. A queue of
-    /// hits is kept for a lifetime more, in case that the lifetime is lengthened meanwhile.
-    #[inline]
-    pub fn expires_at(&self, counter: &CounterState) -> u32 {
-        with_algorithm!(self, algorithm => State::read(counter).map_or(0, |state| algorithm.expires_at(state)))
-    }
-
-    /// Charges the tokens that are granted to `prefetch` at `now`, and returns their number. Algorithms that store each hit
-    /// grant none.
-    pub fn prefetch(&self, counter: &mut CounterState, now: Timestamp, prefetch: Prefetch) -> u32 {
-        with_algorithm!(self, algorithm => {
-            State::update(counter, |state| algorithm.prefetch(state, now, prefetch))
-        })
-    }
-
-    /// Hits that count in a counter at `now`, and which it advances to then.
-    pub fn used(&self, counter: &mut CounterState, now: Timestamp) -> u64 {
-        self.decide(counter, now, Hits::Peek, Charging::Independent).used
+    /// Hits that count in `state` at `now`, and which it advances to then.
+    pub fn used(&self, state: &mut CounterState, now: Timestamp) -> u64 {
+        self.decide(state, now, Hits::Peek, Charging::Independent).used
     }
 
     /// Hits that would still pass at `now`.
-    pub fn unused(&self, counter: &mut CounterState, now: Timestamp) -> u64 {
-        self.decide(counter, now, Hits::Peek, Charging::Independent).remaining
+    pub fn unused(&self, state: &mut CounterState, now: Timestamp) -> u64 {
+        self.decide(state, now, Hits::Peek, Charging::Independent).remaining
     }
 
-    /// Whether a counter leaves less than `other` at `now`.
-    pub fn is_fuller(&self, counter: &mut CounterState, other: &mut CounterState, now: Timestamp) -> bool {
+    /// Whether `state` leaves less than `other` at `now`.
+    pub fn is_fuller(&self, state: &mut CounterState, other: &mut CounterState, now: Timestamp) -> bool {
         let [one, other] =
-            [counter, other].map(|counter| self.decide(counter, now, Hits::Peek, Charging::Independent));
+            [state, other].map(|state| self.decide(state, now, Hits::Peek, Charging::Independent));
         (one.used, one.reset_after) > (other.used, other.reset_after)
     }
 }

@@ -24,8 +24,8 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{
-    Charging, Decision, LastVerdict, LimitAlgorithm, MAX_STEP_BACK_WINDOWS, Parameters, Prefetch, Verdict,
-    Words, in_proportion, used_of_share,
+    Charging, Decision, LastVerdict, LimitAlgorithm, MAX_STEP_BACK_WINDOWS, Parameters, Prefetch,
+    StateSummary, Verdict, Words, in_proportion, used_of_share,
 };
 use crate::{
     clock::Timestamp,
@@ -206,8 +206,8 @@ impl LimitAlgorithm for SlidingWindow {
         Self { limit: quota.word(), window: quota.window.length(), since: 0, rounds_up: false }
     }
 
-    /// A limit override shares the counter of the rule if the window is the same.
     fn with_quota(self, quota: Quota) -> Self {
+        // A limit override shares the counter of the rule if the window is the same.
         let limit = Self::nearest(quota, &Parameters::default());
         if limit.window == self.window { Self { since: self.since, ..limit } } else { limit }
     }
@@ -266,13 +266,9 @@ impl LimitAlgorithm for SlidingWindow {
         admitted
     }
 
-    fn summary(&self, state: &Words, _now: Timestamp, _hits: Hits) -> Words {
-        *state
-    }
-
-    fn verdict(&self, state: Words, decision: &Decision) -> Verdict {
+    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict {
         let Decision { now, hits, admitted, .. } = *decision;
-        let counts = self.counts(state, now);
+        let counts = self.counts(summary.words(), now);
         let used = self.used(&counts, now);
         let limit = u64::from(self.limit);
         let uncounted = if hits.is_overdraft() { 0 } else { hits.charged() };
@@ -340,15 +336,15 @@ impl LimitAlgorithm for SlidingWindow {
         self.counts(*state, now).end.0
     }
 
-    fn reset_at(&self, verdict: &Verdict, prefetched: u32) -> Timestamp {
-        let reset_at = verdict.decided_at.plus(verdict.reset_after);
-        if prefetched == 0 {
-            return reset_at;
+    fn last_verdict(&self, verdict: &Verdict, prefetched: u32) -> LastVerdict {
+        let mut last = LastVerdict::of(verdict, prefetched);
+        if prefetched > 0 {
+            let current = Count(verdict.used) - verdict.decaying;
+            let end = Timestamp::from_seconds(self.end_of(last.decided_at, last.reset_at, current).0);
+            let left = self.last_left(current + u64::from(prefetched), Count(0));
+            last.reset_at = end.plus(Duration::from_micros((self.micros() - left).0));
         }
-        let current = Count(verdict.used) - verdict.decaying;
-        let end = Timestamp::from_seconds(self.end_of(verdict.decided_at, reset_at, current).0);
-        let left = self.last_left(current + u64::from(prefetched), Count(0));
-        end.plus(Duration::from_micros((self.micros() - left).0))
+        last
     }
 
     fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Option<Words> {

@@ -16,7 +16,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use super::{
     Charging, Decision, LastVerdict, LimitAlgorithm, MAX_QUEUED, Parameters, PolicyError, Queue,
-    QueueSummary, Verdict, used_of_share,
+    QueueSummary, StateSummary, Verdict, used_of_share,
 };
 use crate::{
     clock::Timestamp,
@@ -99,11 +99,11 @@ impl LimitAlgorithm for SlidingWindowLog {
         Self { limit: quota.word().min(MAX_QUEUED), window, min_interval }
     }
 
-    fn check(quota: Quota, parameters: &Parameters) -> Result<(), PolicyError> {
-        match Self::nearest(quota, parameters) {
-            _ if quota.word() > MAX_QUEUED => Err(PolicyError::TooMany),
-            log if parameters.min_interval > log.window => Err(PolicyError::TooRare),
-            _ => Ok(()),
+    fn check(&self, quota: Quota, parameters: &Parameters) -> Result<(), PolicyError> {
+        match () {
+            () if quota.word() > MAX_QUEUED => Err(PolicyError::TooMany),
+            () if parameters.min_interval > self.window => Err(PolicyError::TooRare),
+            () => Ok(()),
         }
     }
 
@@ -157,18 +157,18 @@ impl LimitAlgorithm for SlidingWindowLog {
     }
 
     /// Summary of the log, which was advanced to `now`.
-    fn summary(&self, log: &Queue<()>, now: Timestamp, hits: Hits) -> QueueSummary {
+    fn summary(&self, log: &Queue<()>, now: Timestamp, hits: Hits) -> StateSummary {
         let queued = log.summary(now, self.window, self.limit, hits.charged());
         let due = if hits.charged() > 0 && !hits.is_overdraft() {
             self.until_due(log, now)
         } else {
             Duration::ZERO
         };
-        QueueSummary { wait: queued.wait.map(|wait| wait.max(due)), ..queued }
+        StateSummary::Queue(QueueSummary { wait: queued.wait.map(|wait| wait.max(due)), ..queued })
     }
 
-    fn verdict(&self, summary: QueueSummary, decision: &Decision) -> Verdict {
-        summary.verdict(self.limit, decision)
+    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict {
+        summary.queue().verdict(self.limit, decision)
     }
 
     fn expires_at(&self, log: &Queue<()>) -> u32 {

@@ -32,12 +32,6 @@ impl Default for CounterState {
     }
 }
 
-impl Default for StateSummary {
-    fn default() -> Self {
-        Self::Words(Words::default())
-    }
-}
-
 /// Shape of a state, without its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateShape {
@@ -51,7 +45,7 @@ pub enum StateShape {
     Ledger,
 }
 
-/// Summary of a state after a decision: the input of [`Policy::verdict`](super::Policy::verdict).
+/// Summary of a state after a decision: the input of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateSummary {
     /// The state itself.
@@ -63,36 +57,27 @@ pub enum StateSummary {
 }
 
 /// A shape of states, as the algorithms of that shape see it. The default is the state of an unused counter.
-pub trait State: Default {
-    /// Summary that a verdict needs.
-    type Summary: From<StateSummary> + Into<StateSummary>;
-
+pub trait State: Default + Into<CounterState> {
     /// The shape.
     const SHAPE: StateShape;
 
     /// The state of a counter, if it has this shape.
     fn read(counter: &CounterState) -> Option<&Self>;
 
-    /// The state of a counter, which becomes one of this shape.
-    fn of(counter: &mut CounterState) -> Option<&mut Self>;
-
     /// Applies `work` to the state of a counter, which becomes one of this shape.
-    #[inline]
-    fn update<T>(counter: &mut CounterState, work: impl FnOnce(&mut Self) -> T) -> T {
-        match Self::of(counter) {
-            Some(state) => work(state),
-            // It has this shape now.
-            None => work(&mut Self::default()),
-        }
-    }
+    fn update<T>(counter: &mut CounterState, work: impl FnOnce(&mut Self) -> T) -> T;
 }
 
 /// Implements a shape of states.
 macro_rules! shape {
-    ($shape:ident($state:ty), $summary:ty) => {
-        impl State for $state {
-            type Summary = $summary;
+    ($shape:ident($state:ty)) => {
+        impl From<$state> for CounterState {
+            fn from(state: $state) -> Self {
+                Self::$shape(state.into())
+            }
+        }
 
+        impl State for $state {
             const SHAPE: StateShape = StateShape::$shape;
 
             #[inline]
@@ -101,43 +86,37 @@ macro_rules! shape {
             }
 
             #[inline]
-            fn of(counter: &mut CounterState) -> Option<&mut Self> {
-                if Self::read(counter).is_none() {
-                    *counter = CounterState::$shape(Self::default().into());
+            fn update<T>(counter: &mut CounterState, work: impl FnOnce(&mut Self) -> T) -> T {
+                if let CounterState::$shape(state) = counter {
+                    return work(state);
                 }
-                if let CounterState::$shape(state) = counter { Some(state) } else { None }
+                let mut state = Self::default();
+                let result = work(&mut state);
+                *counter = state.into();
+                result
             }
         }
     };
 }
 
-shape!(Words(Words), Words);
-shape!(Log(Queue<()>), QueueSummary);
-shape!(Permits(Queue<LeaseId>), QueueSummary);
-shape!(Ledger(Ledger), LedgerSummary);
+shape!(Words(Words));
+shape!(Log(Queue<()>));
+shape!(Permits(Queue<LeaseId>));
+shape!(Ledger(Ledger));
 
-/// Implements the conversions of a summary. One of another shape is that of an unused counter.
-macro_rules! summary {
-    ($shape:ident($summary:ty)) => {
-        impl From<$summary> for StateSummary {
-            #[inline]
-            fn from(summary: $summary) -> Self {
-                Self::$shape(summary)
-            }
-        }
+impl StateSummary {
+    pub(super) fn words(self) -> Words {
+        if let Self::Words(words) = self { words } else { Words::default() }
+    }
 
-        impl From<StateSummary> for $summary {
-            #[inline]
-            fn from(summary: StateSummary) -> Self {
-                if let StateSummary::$shape(summary) = summary { summary } else { Self::default() }
-            }
-        }
-    };
+    pub(super) fn queue(self) -> QueueSummary {
+        if let Self::Queue(queue) = self { queue } else { QueueSummary::default() }
+    }
+
+    pub(super) fn ledger(self) -> LedgerSummary {
+        if let Self::Ledger(ledger) = self { ledger } else { LedgerSummary::default() }
+    }
 }
-
-summary!(Words(Words));
-summary!(Queue(QueueSummary));
-summary!(Ledger(LedgerSummary));
 
 impl CounterState {
     /// Memory use, as an approximate multiple of a counter of fixed size.
@@ -146,16 +125,13 @@ impl CounterState {
             Self::Words(_) => 0,
             Self::Log(log) => log.entries(),
             Self::Permits(held) => held.entries(),
-            Self::Ledger(ledger) => ledger.entries(),
+            Self::Ledger(ledger) => ledger.batched,
         };
         1_usize.saturating_add(entries.div_ceil(4))
     }
 
     /// The words; zeros for a state of another shape.
-    pub(super) const fn words(&self) -> Words {
-        match self {
-            Self::Words(words) => *words,
-            Self::Log(_) | Self::Permits(_) | Self::Ledger(_) => [0; 3],
-        }
+    pub const fn words(&self) -> Words {
+        if let Self::Words(words) = self { *words } else { [0; 3] }
     }
 }

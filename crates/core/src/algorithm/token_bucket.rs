@@ -42,9 +42,9 @@ use std::{
 
 use super::{
     Charging, Decision, LastVerdict, LimitAlgorithm, Parameters, PolicyError, Prefetch, RESERVED_PART,
-    Verdict, Words,
+    StateSummary, Verdict, Words,
     bucket_state::{
-        Bucket, BucketSize, TICKS_PER_MICRO, TICKS_PER_MILLI, TICKS_PER_SECOND, expires_at, now_in_ticks,
+        Bucket, BucketSize, TICKS_MASK, TICKS_PER_MICRO, TICKS_PER_MILLI, TICKS_PER_SECOND, now_in_ticks,
     },
 };
 use crate::{
@@ -78,6 +78,16 @@ impl TokenBucket {
     fn emission_of(quota: Quota) -> Option<NonZeroU64> {
         let limit = NonZeroU64::new(quota.limit)?;
         NonZeroU64::new(ticks_of(quota.window).div_ceil(limit.get()))
+    }
+
+    /// Returns this bucket with the rate of a quota and the same capacity in time, but at least one token.
+    pub(super) fn with_rate(self, quota: Quota) -> Self {
+        let emission = Self::emission_of(quota);
+        let capacity = match emission {
+            Some(least) if self.capacity > 0 => self.capacity.max(Count(least.get())),
+            Some(_) | None => Count(0),
+        };
+        Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
     }
 
     /// Returns this bucket with the same capacity in time and another emission interval.
@@ -162,8 +172,8 @@ impl LimitAlgorithm for TokenBucket {
         Self { emission, capacity: ticks(burst), max_debt, is_override: false }
     }
 
-    fn check(quota: Quota, parameters: &Parameters) -> Result<(), PolicyError> {
-        let emission = Count(Self::emission_of(quota).map_or(0, NonZeroU64::get));
+    fn check(&self, quota: Quota, parameters: &Parameters) -> Result<(), PolicyError> {
+        let emission = Count(self.emission_ticks());
         let burst = Count(parameters.burst.unwrap_or(quota.word()).into());
         let debt = burst + u64::from(parameters.debt_of(quota));
         let window = ticks_of(quota.window);
@@ -214,13 +224,9 @@ impl LimitAlgorithm for TokenBucket {
         admitted
     }
 
-    fn summary(&self, state: &Words, _now: Timestamp, _hits: Hits) -> Words {
-        *state
-    }
-
-    fn verdict(&self, state: Words, decision: &Decision) -> Verdict {
+    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict {
         let Decision { now, hits, admitted, .. } = *decision;
-        let owed = Bucket::read(state).owed(now);
+        let owed = Bucket::read(summary.words()).owed(now);
         let remaining = self.tokens(self.capacity - owed);
         let excess = (owed - self.capacity).0;
         let excess = self.emission.map_or(0, |interval| excess.div_ceil(interval.get()));
@@ -239,8 +245,8 @@ impl LimitAlgorithm for TokenBucket {
         }
     }
 
-    fn expires_at(&self, state: &Words) -> u32 {
-        expires_at(*state)
+    fn expires_at(&self, [seconds, word, _]: &Words) -> u32 {
+        seconds.saturating_add(u32::from(word & TICKS_MASK > 0))
     }
 
     fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
@@ -280,15 +286,6 @@ impl LimitAlgorithm for TokenBucket {
         self.with_emission(emission.and_then(NonZeroU64::new))
     }
 
-    fn with_rate(self, quota: Quota) -> Self {
-        let emission = Self::emission_of(quota);
-        let capacity = match emission {
-            Some(least) if self.capacity > 0 => self.capacity.max(Count(least.get())),
-            Some(_) | None => Count(0),
-        };
-        Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
-    }
-
     /// Returns a bucket with the same capacity in time, and so a share of rate and tokens, but at least one token.
     fn shared_by(self, instances: NonZeroU32) -> Self {
         let longest = NonZeroU64::new(MAX_FILL_TICKS).unwrap_or(NonZeroU64::MAX);
@@ -325,17 +322,18 @@ impl LimitAlgorithm for TokenBucket {
         !self.has_bound()
     }
 
-    fn reset_at(&self, verdict: &Verdict, prefetched: u32) -> Timestamp {
+    fn last_verdict(&self, verdict: &Verdict, prefetched: u32) -> LastVerdict {
+        let last = LastVerdict::of(verdict, prefetched);
         let refilled_in = duration(self.cost(prefetched.into()).min(Count(MAX_FILL_TICKS)));
-        verdict.decided_at.plus(verdict.reset_after).plus(refilled_in)
+        LastVerdict {
+            is_of_override: self.is_override || verdict.reset_after > duration(self.max_debt),
+            reset_at: last.reset_at.plus(refilled_in),
+            ..last
+        }
     }
 
-    fn is_owed_by_override(&self, verdict: &Verdict) -> bool {
-        self.is_override || verdict.reset_after > duration(self.max_debt)
-    }
-
-    /// A share has the capacity of the whole in time.
     fn after(&self, _whole: &Self, last: &LastVerdict, _instances: NonZeroU32) -> Option<Words> {
+        // A share has the capacity of the whole in time.
         let owed = ticks_in(last.reset_at.since(last.decided_at));
         let (owed, size) = if last.is_of_override {
             (owed, BucketSize { exponent: BucketSize::exponent_of(owed.0), of_override: true })

@@ -22,7 +22,7 @@ pub enum Charging {
 /// A decision on hits: the input of a verdict besides the summary of the state after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Decision {
-    /// Its time.
+    /// Time of the decision.
     pub now: Timestamp,
     /// The requested hits.
     pub hits: Hits,

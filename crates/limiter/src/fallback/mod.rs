@@ -351,5 +351,5 @@ fn without_primary(cell: &Cell, matched: Option<&Match<'_>>, whole: Policy) -> P
     }
     let counter = matched.and_then(Match::counter);
     let share = counter.and_then(|counter| Some((counter.share?, u32::try_from(counter.quota.limit).ok()?)));
-    share.map_or(whole, |(share, limit)| whole.region_share(share.base(), limit))
+    share.map_or(whole, |(share, limit)| whole.region_share(share.base, limit))
 }

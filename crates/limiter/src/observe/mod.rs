@@ -158,7 +158,7 @@ impl Observations {
     ) {
         let Observed { counters, modes, domain, .. } = observed;
         let Some(counter) = limit.matched.counter() else { return };
-        let (hits, share) = (counter.hits, counter.share.map(|share| share.base()));
+        let (hits, share) = (counter.hits, counter.share.map(|share| share.base));
         counters.hits(domain, limit.entries, limited, share, hits, modes.near_limit_ratio);
         let Match::Rule { rule, side, .. } = limit.matched else { return };
         if let Some(side) = side {

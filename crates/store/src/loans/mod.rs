@@ -117,15 +117,13 @@ impl SharedCounter {
     /// Terms of the limit.
     pub fn terms(&self) -> Terms {
         let window = self.share.window_seconds(&self.policy);
-        let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        // Regions lend parts of no other limits.
         let kind = match &self.policy {
-            Policy::FixedWindow(_) | Policy::Budget(_) => LimitKind::FixedWindow { window },
             Policy::SlidingWindow(_) => LimitKind::SlidingWindow { window },
-            Policy::SlidingWindowLog(_) => LimitKind::SlidingWindowLog { window },
             Policy::TokenBucket(_) => LimitKind::TokenBucket { window, capacity: fill_micros(&self.policy) },
-            Policy::Concurrency(policy) => LimitKind::Concurrency { lease_ttl: micros(policy.lease_ttl()) },
+            _ => LimitKind::FixedWindow { window },
         };
-        Terms { kind, limit: self.share.limit().get(), base: self.share.base() }
+        Terms { kind, limit: self.share.limit.get(), base: self.share.base }
     }
 
     /// Runs a step on what a store read. Returns its result, and what to write, if anything.
@@ -185,7 +183,7 @@ impl SharedCounter {
     /// When a bucket is full. One whose ledger was lost gets back what it has lent, without tokens.
     fn full_at(&self, snapshot: &Snapshot, effective: u32) -> u64 {
         let full_at = full_at(&self.policy, &CounterState::Words(snapshot.state));
-        let (now, capacity, base) = (snapshot.now.as_micros(), fill_micros(&self.policy), self.share.base());
+        let (now, capacity, base) = (snapshot.now.as_micros(), fill_micros(&self.policy), self.share.base);
         let base = NonZeroU64::new(base.into()).filter(|base| u64::from(effective) < base.get());
         let Some(base) = base.filter(|_| snapshot.ledger.is_empty()) else { return full_at };
         let filled = capacity.saturating_sub(full_at.saturating_sub(now));

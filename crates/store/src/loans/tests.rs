@@ -222,7 +222,7 @@ fn a_share_grows_only_after_the_loans_of_the_former_table() {
             };
             let shares = RegionShares::new(2, weights(3, 1), vec![former]);
             let base = |now| shares.share(100, &policy, || Timestamp::from_micros(now), || 0);
-            assert_eq!(share.limit().get(), 100);
+            assert_eq!(share.limit.get(), 100);
             assert_eq!(base(last), 25, "{algorithm:?}, {seconds} s: a loan may count");
             assert_eq!(base(last + 4 * u64::from(seconds) * 1_000_000 + 11_000_000), 75, "{algorithm:?}");
         }

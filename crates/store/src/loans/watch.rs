@@ -257,7 +257,7 @@ mod tests {
             let decisions = Decisions::from_iter([Ok(store.decide(&call[0]))]);
             watch.observe(&call, &decisions);
             if let Ok(shortage) = timeout(Duration::ZERO, watch.shortage()).await {
-                assert_eq!(shortage.counter.share.base(), 200);
+                assert_eq!(shortage.counter.share.base, 200);
                 reported_at.push(hit);
             }
         }

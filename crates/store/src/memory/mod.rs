@@ -338,12 +338,7 @@ impl MemoryStore {
         let id = check.record.of_ban();
         let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &id);
         shard.decide(&name, now, |state| {
-            let mut record = match state {
-                CounterState::Words(words) => BanRecord::from_words(*words),
-                CounterState::Log(_) | CounterState::Permits(_) | CounterState::Ledger(_) => {
-                    BanRecord::default()
-                }
-            };
+            let mut record = BanRecord::from_words(state.words());
             let result = work(&mut record);
             *state = CounterState::Words(record.words());
             // A ban is kept like a counter that denies.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    algorithm::{Algorithm, Parameters, DEFAULT_LEASE_TTL},
+    algorithm::{Algorithm, DEFAULT_LEASE_TTL, Parameters},
     quota::{Unit, Window},
 };
 

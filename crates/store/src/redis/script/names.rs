@@ -5,13 +5,13 @@
 
 use tollgate_core::{
     algorithm::{
-        Algorithm,
+        RecordKind,
+        bucket_state::{MIN_SIZE_TICKS, SIZE_SHIFT, TICKS_PER_MICRO, TICKS_PER_MILLI, TICKS_PER_SECOND},
         budget::{CHARGES_BIT, OPERATION_BIT, TTL_BIT},
-        fixed_window::{DEBT_BITS, WIDE_KIND},
         sliding_window::{MAX_STEPS, SINCE_BITS, WINDOW_BITS},
-        token_bucket::{MIN_SIZE_TICKS, SIZE_SHIFT, TICKS_PER_MICRO, TICKS_PER_MILLI, TICKS_PER_SECOND},
+        unused_hits::DEBT_BITS,
     },
-    ban::{BAD_BIT, BALANCE_ZERO, BANNED, BanRecord, LEVEL_BIT, MAX_BALANCE, SECOND_BIT},
+    ban::{BAD_BIT, BALANCE_ZERO, BANNED, LEVEL_BIT, MAX_BALANCE, SECOND_BIT},
     calendar::{BOUND_BIT, LENGTH_BIT, QUARTER, UNIT_BIT},
 };
 
@@ -20,7 +20,6 @@ macro_rules! names {
     ($($(#[doc = $meaning:literal])+ $name:ident: $type:ty = $number:expr;)+) => {
         $($(#[doc = $meaning])+ pub(super) const $name: $type = $number;)+
 
-        /// All names, with their numbers and meanings.
         const NAMES: &[(&str, u64, &str)] = &[$((stringify!($name), $name as u64, concat!($($meaning),+)),)+];
     };
 }
@@ -176,42 +175,32 @@ names! {
     /// Number of kinds: the kind of a record is the last byte of its id modulo it.
     KINDS: u8 = 16;
 
-    /// Kind of the records of fixed windows.
-    KIND_FIXED_WINDOW: u8 = Algorithm::FixedWindow.kind();
-    /// Kind of the records of token buckets.
-    KIND_TOKEN_BUCKET: u8 = Algorithm::TokenBucket.kind();
-    /// Kind of exact logs, in keys of their own.
-    KIND_SLIDING_WINDOW_LOG: u8 = Algorithm::SlidingWindowLog.kind();
-    /// Kind of permits, in keys of their own.
-    KIND_CONCURRENCY: u8 = Algorithm::Concurrency.kind();
-    /// Kind of the records of what a region has borrowed of a counter.
-    KIND_BORROWED: u8 = 4;
-    /// Kind of the records of what a region has lent of a counter.
-    KIND_LENT: u8 = 5;
-    /// Kind of budgets, in keys of their own.
-    KIND_BUDGET: u8 = Algorithm::Budget.kind();
     /// The first kind of records with three words.
     KIND_OF_THREE_WORDS: u8 = 8;
-    /// Kind of the records of sliding windows.
-    KIND_SLIDING_WINDOW: u8 = Algorithm::SlidingWindow.kind();
-    /// Kind of the records of sliding windows with counts of 32 bits.
-    KIND_LARGE_SLIDING_WINDOW: u8 = KIND_SLIDING_WINDOW + 1;
-    /// Kind of the records of bans.
-    KIND_BAN: u8 = BanRecord::KIND;
-    /// Kind of the records of fixed windows with limits of more than 32 bits.
-    KIND_WIDE_WINDOW: u8 = WIDE_KIND;
-    /// Kind of such records with counts of more than 16 bits.
-    KIND_LARGE_WIDE_WINDOW: u8 = KIND_WIDE_WINDOW + 1;
+}
+
+/// All names, with their numbers and meanings: those above, and one of each kind of records, as `KIND_FIXED_WINDOW`.
+fn all_names() -> impl Iterator<Item = (String, u64, String)> {
+    let kinds = RecordKind::ALL.iter().map(|kind| {
+        let words = format!("{kind:?}");
+        let upper = words.chars().flat_map(|character| {
+            let separator = character.is_uppercase().then_some('_');
+            separator.into_iter().chain([character.to_ascii_uppercase()])
+        });
+        ("KIND".chars().chain(upper).collect(), *kind as u64, format!("Kind of records `{words}`"))
+    });
+    NAMES.iter().map(|&(name, number, meaning)| (name.into(), number, meaning.into())).chain(kinds)
 }
 
 /// Replaces the names in the source of a script by their numbers.
 pub(super) fn with_numbers(source: &str) -> String {
     let is_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    let names: Vec<_> = all_names().collect();
     let mut script = String::with_capacity(source.len());
     // Each piece is a word, if any, and the character after it.
     for piece in source.split_inclusive(|character| !is_word(character)) {
         let word = piece.trim_end_matches(|character| !is_word(character));
-        match NAMES.iter().find(|(name, ..)| *name == word) {
+        match names.iter().find(|(name, ..)| name == word) {
             Some((_, number, _)) => {
                 script.push_str(&number.to_string());
                 script.push_str(piece.strip_prefix(word).unwrap_or_default());
@@ -234,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_page_on_the_scripts_has_all_names() {
-        let rows = NAMES.iter().map(|(name, number, meaning)| {
+        let rows = all_names().map(|(name, number, meaning)| {
             let meaning = meaning.trim().trim_end_matches('.');
             format!("| `{name}` | {number} | {meaning} |\n")
         });

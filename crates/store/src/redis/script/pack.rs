@@ -289,8 +289,8 @@ fn pack_shares(packed: &mut Vec<u8>, cell: &Cell, bans: u16) {
 fn pack_share(share: &RegionShare) -> [u8; 16] {
     let mut packed = [0; 16];
     // Below 2^53, so a double is exact.
-    let parts = share.base().to_le_bytes().into_iter().chain(share.limit().get().to_le_bytes());
-    let parts = parts.chain(f64::to_le_bytes(share.refill() as f64));
+    let parts = share.base.to_le_bytes().into_iter().chain(share.limit.get().to_le_bytes());
+    let parts = parts.chain(f64::to_le_bytes(share.refill as f64));
     packed.iter_mut().zip(parts).for_each(|(byte, part)| *byte = part);
     packed
 }

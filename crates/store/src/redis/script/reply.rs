@@ -6,8 +6,7 @@ use ::redis::{RedisError, Value};
 use smallvec::SmallVec;
 use tollgate_core::{
     algorithm::{
-        Algorithm, Charging, CounterState, LedgerSummary, Policy, QueueSummary, RecordKind, StateSummary,
-        Verdict,
+        Algorithm, Charging, CounterState, LedgerSummary, Policy, QueueSummary, StateSummary, Verdict,
     },
     ban::Ban,
     clock::Timestamp,
