@@ -55,13 +55,14 @@ impl LimitAlgorithm for Concurrency {
                 (amount.get(), LeaseId::new(NonZeroU64::new(now.as_micros()).unwrap_or(NonZeroU64::MIN)))
             }
             Hits::Acquire { amount, lease } => (amount.get(), lease),
-            Hits::Peek
-            | Hits::Refund(_)
-            | Hits::RefundCharge { .. }
-            | Hits::Release(_)
-            | Hits::Settle { .. } => {
-                refund(held, hits);
-                return hits.is_refund() || held.used() <= self.limit();
+            Hits::Peek => return held.used() <= self.limit(),
+            Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => {
+                held.remove_oldest(amount.get());
+                return true;
+            }
+            Hits::Release(lease) | Hits::Settle { lease, .. } => {
+                held.remove_tagged(lease);
+                return true;
             }
         };
         let admitted = held.used() + amount <= self.limit();
@@ -112,15 +113,5 @@ impl LimitAlgorithm for Concurrency {
     fn after(&self, _whole: &Self, _last: &LastVerdict, _instances: NonZeroU32) -> Option<Held> {
         // Permits end with their requests.
         None
-    }
-}
-
-fn refund(held: &mut Held, hits: Hits) {
-    match hits {
-        Hits::Release(lease) | Hits::Settle { lease, .. } => {
-            held.remove_tagged(lease);
-        }
-        Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => held.remove_oldest(amount.get()),
-        Hits::Peek | Hits::Charge(_) | Hits::Overdraw(_) | Hits::Acquire { .. } => {}
     }
 }

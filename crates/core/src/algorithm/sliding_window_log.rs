@@ -75,12 +75,6 @@ impl SlidingWindowLog {
         }
     }
 
-    /// Whether a charge of `hits` would pass a log that was advanced to `now`; the interval does not apply to reads.
-    fn has_room(&self, log: &Queue<()>, now: Timestamp, hits: u64) -> bool {
-        let is_due = hits == 0 || self.until_due(log, now).is_zero();
-        is_due && log.used() + hits <= u64::from(self.limit)
-    }
-
     /// Time until the minimum interval has passed.
     fn until_due(&self, log: &Queue<()>, now: Timestamp) -> Duration {
         match self.min_interval {
@@ -123,14 +117,15 @@ impl LimitAlgorithm for SlidingWindowLog {
         log.advance(now, self.window);
         match hits {
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
-                let admitted = self.has_room(log, now, amount.get());
+                let is_due = self.until_due(log, now).is_zero();
+                let admitted = is_due && log.used() + amount.get() <= self.limit();
                 if admitted {
                     log.push(log.next_time(now), amount.get(), ());
                 }
                 return admitted;
             }
             Hits::Overdraw(amount) => {
-                let is_within = log.used() + amount.get() <= u64::from(self.limit);
+                let is_within = log.used() + amount.get() <= self.limit();
                 log.push(log.next_time(now), amount.get().min(self.max_logged()), ());
                 log.remove_oldest((log.used() - self.max_logged()).0);
                 return is_within;
@@ -139,31 +134,22 @@ impl LimitAlgorithm for SlidingWindowLog {
             Hits::RefundCharge { amount, made_at } => log.remove_at(made_at, amount.get()),
             Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => {}
         }
-        matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || log.used() <= u64::from(self.limit)
+        matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || log.used() <= self.limit()
     }
 
     fn passes(&self, log: &mut Queue<()>, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
         log.advance(now, self.window);
-        let (hits, is_overdraft) = (hits.charged(), hits.is_overdraft());
-        if is_overdraft {
-            return Some(log.used() + earlier + hits <= u64::from(self.limit));
-        }
-        let is_due = hits == 0 || earlier == 0 || self.min_interval.is_zero();
-        Some(
-            is_due && self.has_room(log, now, hits) && {
-                log.used() + earlier + hits <= u64::from(self.limit)
-            },
-        )
+        // The interval does not apply to reads and overdrafts.
+        let is_spaced = hits.charged() > 0 && !hits.is_overdraft() && !self.min_interval.is_zero();
+        let is_due = !is_spaced || earlier == 0 && self.until_due(log, now).is_zero();
+        Some(is_due && log.used() + earlier + hits.charged() <= self.limit())
     }
 
     /// Summary of the log, which was advanced to `now`.
     fn summary(&self, log: &Queue<()>, now: Timestamp, hits: Hits) -> StateSummary {
         let queued = log.summary(now, self.window, self.limit, hits.charged());
-        let due = if hits.charged() > 0 && !hits.is_overdraft() {
-            self.until_due(log, now)
-        } else {
-            Duration::ZERO
-        };
+        let is_charge = hits.charged() > 0 && !hits.is_overdraft();
+        let due = if is_charge { self.until_due(log, now) } else { Duration::ZERO };
         StateSummary::Queue(QueueSummary { wait: queued.wait.map(|wait| wait.max(due)), ..queued })
     }
 

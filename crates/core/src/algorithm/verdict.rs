@@ -33,7 +33,7 @@ pub struct Decision {
 }
 
 /// Result of a decision on a counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether the hits pass. A read passes unless the counter is over its limit.
     pub admitted: bool,
@@ -59,19 +59,8 @@ pub struct Verdict {
 
 impl Verdict {
     /// A denial in which all numbers and times are 0.
-    pub const fn empty(decided_at: Timestamp) -> Self {
-        Self {
-            admitted: false,
-            remaining: 0,
-            reset_after: Duration::ZERO,
-            retry_after: Duration::ZERO,
-            used: 0,
-            decaying: 0,
-            held: 0,
-            over: 0,
-            decided_at,
-            ban: None,
-        }
+    pub fn empty(decided_at: Timestamp) -> Self {
+        Self { decided_at, ..Self::default() }
     }
 
     /// Returns the verdict on `hits` under a ban: a denial until its end if the ban is enforced. A refund is never denied.
