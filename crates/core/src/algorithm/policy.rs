@@ -156,6 +156,7 @@ impl Policy {
     }
 
     /// Decides `hits` at `now`, updates `state`, and returns whether the hits pass.
+    #[inline]
     pub fn apply(&self, state: &mut CounterState, now: Timestamp, hits: Hits, charging: Charging) -> bool {
         let hits = match hits {
             // A charge cannot be found in a debt that spans windows.
@@ -168,6 +169,7 @@ impl Policy {
     }
 
     /// Returns the summary of a counter's state after a decision at `now` on `hits`.
+    #[inline]
     pub fn summary(&self, state: &CounterState, now: Timestamp, hits: Hits) -> StateSummary {
         if let CounterState::Words(words) = state {
             return StateSummary::Words(*words);

@@ -55,6 +55,7 @@ impl<T: Copy + Ord> Queue<T> {
     }
 
     /// Drops hits that expired by `now`, and moves later ones to `now` if the clock was ahead.
+    #[inline]
     pub(super) fn advance(&mut self, now: Timestamp, lifetime: Duration) {
         let last_kept = now.plus(lifetime.saturating_mul(MAX_STEP_BACK_WINDOWS));
         if self.newest().is_some_and(|newest| newest > last_kept) {
@@ -136,6 +137,7 @@ impl<T: Copy + Ord> Queue<T> {
     }
 
     /// Summary of a queue that was advanced to `now`, for a request of `hits` under `limit`.
+    #[inline]
     pub(super) fn summary(&self, now: Timestamp, lifetime: Duration, limit: u32, hits: u64) -> QueueSummary {
         let reset = self.newest().map_or(Duration::ZERO, |newest| newest.plus(lifetime).since(now));
         QueueSummary { used: self.used.0, wait: self.wait(now, lifetime, limit, hits), reset }
