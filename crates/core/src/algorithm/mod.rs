@@ -24,7 +24,6 @@ pub mod token_bucket;
 pub mod unused_hits;
 mod verdict;
 
-use self::state::StateShape;
 pub use self::{
     effective_limit::{Loan, LoanTotals, RegionShare},
     last_verdict::LastVerdict,
@@ -42,6 +41,7 @@ use self::{
     ledger::{Lease, LeaseState},
     limit_algorithm::{RESERVED_PART, in_proportion_of_time},
     queue::{MAX_QUEUED, Queue},
+    state::StateShape,
     verdict::MAX_STEP_BACK_WINDOWS,
 };
 

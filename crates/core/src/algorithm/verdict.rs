@@ -107,8 +107,9 @@ const MIN_GRANT_DIVISOR: u32 = 2;
 /// Request of an instance to charge tokens ahead of its own use, to be spent without another call to the store.
 ///
 /// Prefetched tokens are charged like any hits, so that no limit is exceeded however they are spent, provided that they
-/// are spent in time: within the requested hold, and by [`Policy::prefetched_until`](super::Policy::prefetched_until). Tokens that are not spent by then are
-/// refunded by [`Hits::RefundCharge`] as of the time of the prefetch, or are lost to all instances.
+/// are spent in time: within the requested hold, and by [`Policy::prefetched_until`](super::Policy::prefetched_until).
+/// Tokens that are not spent by then are refunded by [`Hits::RefundCharge`] as of the time of the prefetch, or are lost to
+/// all instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefetch {
     /// Maximum number of tokens; 0 requests none.
