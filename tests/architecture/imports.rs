@@ -47,7 +47,7 @@ fn module_of(file: &Path) -> Names {
 #[derive(Default)]
 struct Modules {
     tokens: BTreeMap<Names, Vec<Token>>,
-    /// What `use` declares under a name in a module, by the module with the name.
+    /// Paths of the items that `use` declares in a module, by the module with their names there.
     aliases: BTreeMap<Names, Names>,
 }
 
