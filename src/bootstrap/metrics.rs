@@ -108,13 +108,6 @@ pub(super) fn maintain() {
     limiter::metrics::evict_unused_domains();
 }
 
-/// Exports everything that a store in Redis counts at zero, so that a first event is seen as a change.
-pub(super) fn export_redis() {
-    store::redis::metrics::export();
-    limiter::metrics::export_degraded();
-    control::metrics::export_store_errors();
-}
-
 /// Counts a panic on a thread of that kind.
 pub(super) fn panicked(thread: &'static str) {
     PANICS.increment([thread]);

@@ -12,9 +12,11 @@ use std::{
 
 use tokio::time;
 use tollgate_admin::StoreInfo;
+use tollgate_control::metrics as control_metrics;
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{
     ActiveRules, CounterInspector, Fallback, Limiter, Modes, Observations, OwnShares, Replicas,
+    metrics as limiter_metrics,
 };
 use tollgate_runtime::bounded_file;
 use tollgate_serve::{
@@ -26,11 +28,10 @@ use tollgate_serve::{
 use tollgate_store::{
     BackgroundQueue, CounterStore, LastVerdicts, MemoryStore, RedisStore, Store, StoreError,
     metrics as store_metrics,
-    redis::{RedisSettings, first_decision},
+    redis::{self, RedisSettings, first_decision},
 };
 use tollgate_telemetry::traces::Tracer;
 
-use super::metrics;
 use crate::settings::Settings;
 
 /// Minimum store timeout of the admin API and of loans, which delay no rate-limit calls.
@@ -78,7 +79,10 @@ impl Stores {
             let fallback = in_front.is_some().then(|| fallback(memory(), replicas));
             return Self { redis: None, memory: memory(), fallback, in_front };
         };
-        metrics::export_redis();
+        // Everything that it counts is exported at zero, so that a first event is seen as a change.
+        redis::metrics::export();
+        limiter_metrics::export_degraded();
+        control_metrics::export_store_errors();
         // Unreadable files are an error of the store.
         if let Some((certificate, _)) = redis.client_certificate.as_ref().filter(|_| redis.servers.has_tls())
             && let Ok(pem) = bounded_file::read(certificate)

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 
+use serde::Serialize;
 use tollgate::{
     fleet::WebhookUrl,
     redact::MASK,
@@ -9,10 +10,22 @@ use tollgate::{
     store::redis::RedisUrl,
 };
 
-use crate::{
-    plan::{self, VariableReport},
-    report::Setting,
-};
+use crate::plan::{self, VariableReport};
+
+/// A setting of tollgate.
+#[derive(Debug, Serialize)]
+pub struct Setting {
+    /// Flag, with its dashes.
+    pub flag: String,
+    /// Variable.
+    pub variable: String,
+    /// Value, with `***` in place of secrets.
+    pub value: String,
+    /// Whether the value has a secret.
+    pub is_secret: bool,
+    /// Variables that set it.
+    pub from: Vec<String>,
+}
 
 /// The settings of `tollgate serve` that an environment resolves to.
 #[derive(Debug)]

@@ -30,8 +30,9 @@ use std::{
 use clap::{Parser, ValueEnum};
 
 pub use self::{
+    effective::Setting,
     plan::{VariableOutcome, VariableReport},
-    report::{Report, Setting, Verdict},
+    report::{Report, Verdict},
     rules::{Difference, RulesReport},
 };
 

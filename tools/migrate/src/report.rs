@@ -6,7 +6,7 @@ use serde::Serialize;
 use tollgate::{config::Options, control::RulesSource};
 
 use crate::{
-    effective::EffectiveSettings,
+    effective::{EffectiveSettings, Setting},
     plan::{self, VariableReport},
     rules::{self, RulesReport},
     source::Deployment,
@@ -50,21 +50,6 @@ pub enum Verdict {
     Unchanged,
     /// Needs a change or a review first.
     ToBeChanged,
-}
-
-/// A setting of tollgate.
-#[derive(Debug, Serialize)]
-pub struct Setting {
-    /// Flag, with its dashes.
-    pub flag: String,
-    /// Variable.
-    pub variable: String,
-    /// Value, with `***` in place of secrets.
-    pub value: String,
-    /// Whether the value has a secret.
-    pub is_secret: bool,
-    /// Variables that set it.
-    pub from: Vec<String>,
 }
 
 impl Report {
