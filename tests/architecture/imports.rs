@@ -11,12 +11,6 @@ use crate::support::{
 /// Files and folders that import each other until the circle is cut: crate, folder, and their names. The list may only
 /// shrink.
 const ALLOWED_CIRCLES: &[(&str, &str, &str)] = &[
-    ("core", "algorithm", "queue state"),
-    (
-        "core",
-        "algorithm",
-        "budget fixed_window last_verdict policy sliding_window sliding_window_log token_bucket unused_hits",
-    ),
     ("rules", "config", "problem raw reader vocabulary yaml"),
     (
         "rules",
