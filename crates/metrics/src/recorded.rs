@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    slice,
+    fmt, slice,
     sync::{Arc, LazyLock, OnceLock},
 };
 
@@ -12,21 +12,43 @@ use parking_lot::RwLock;
 
 use crate::exposition::{Declared, Metric, MetricKind};
 
-/// A counter without labels, exported once it is used.
+/// A metric without labels, exported once it is used.
 #[derive(Debug)]
-pub struct Counter {
+pub struct Single<H> {
     declared: Declared,
-    handle: OnceLock<metrics::Counter>,
+    /// Whether it is exported from the start, at zero.
+    is_initial: bool,
+    handle: OnceLock<H>,
+}
+
+/// A counter without labels, exported once it is used.
+pub type Counter = Single<metrics::Counter>;
+
+/// A gauge without labels, exported once it is used.
+pub type Gauge = Single<metrics::Gauge>;
+
+impl<H: Handle> Single<H> {
+    fn handle(&self) -> &H {
+        self.handle.get_or_init(|| register(&self.declared, &[]))
+    }
+}
+
+impl<H: Handle> Metric for Single<H> {
+    fn declared(&self) -> &[Declared] {
+        slice::from_ref(&self.declared)
+    }
+
+    fn register(&self) {
+        if self.is_initial {
+            self.handle();
+        }
+    }
 }
 
 impl Counter {
     /// Declares a counter.
     pub const fn new(name: &'static str, help: &'static str) -> Self {
-        Self { declared: Declared::counter(name, &[], help), handle: OnceLock::new() }
-    }
-
-    fn handle(&self) -> &metrics::Counter {
-        self.handle.get_or_init(|| register(&self.declared, &[]))
+        Self { declared: Declared::counter(name, &[], help), is_initial: false, handle: OnceLock::new() }
     }
 
     /// Exports the counter from now on, though it may be zero: `rate()` does not see a first event that makes the series.
@@ -45,85 +67,15 @@ impl Counter {
     }
 }
 
-impl Metric for Counter {
-    fn declared(&self) -> &[Declared] {
-        slice::from_ref(&self.declared)
-    }
-}
-
-/// A counter with labels, whose series are exported once they are used.
-#[derive(Debug)]
-pub struct CounterFamily<const L: usize>(Family<metrics::Counter, L>);
-
-impl<const L: usize> CounterFamily<L> {
-    /// Declares a counter.
-    pub const fn new(name: &'static str, labels: &'static [&'static str; L], help: &'static str) -> Self {
-        Self::starting_with(name, labels, help, &[])
-    }
-
-    /// Declares a counter some of whose series are exported from the start, at zero: `rate()` does not see a first event
-    /// that makes its series.
-    pub const fn starting_with(
-        name: &'static str,
-        labels: &'static [&'static str; L],
-        help: &'static str,
-        series: &'static [Values<L>],
-    ) -> Self {
-        Self(Family::new(MetricKind::Counter, name, labels, help, series))
-    }
-
-    /// Exports a series from now on, though it may be zero.
-    pub fn export(&self, values: Values<L>) {
-        self.add(values, 0);
-    }
-
-    /// Adds one to a series.
-    pub fn increment(&self, values: Values<L>) {
-        self.add(values, 1);
-    }
-
-    /// Adds to a series.
-    pub fn add(&self, values: Values<L>, amount: u64) {
-        self.0.series(values).increment(amount);
-    }
-}
-
-impl<const L: usize> Metric for CounterFamily<L> {
-    fn declared(&self) -> &[Declared] {
-        self.0.declared()
-    }
-
-    fn register(&self) {
-        self.0.register_initial();
-    }
-}
-
-/// A gauge without labels, exported once it is used.
-#[derive(Debug)]
-pub struct Gauge {
-    declared: Declared,
-    is_initial: bool,
-    handle: OnceLock<metrics::Gauge>,
-}
-
 impl Gauge {
     /// Declares a gauge.
     pub const fn new(name: &'static str, help: &'static str) -> Self {
-        Self::declare(name, help, false)
+        Self { declared: Declared::gauge(name, &[], help), is_initial: false, handle: OnceLock::new() }
     }
 
     /// Declares a gauge that is exported from the start, at zero.
     pub const fn at_zero(name: &'static str, help: &'static str) -> Self {
-        Self::declare(name, help, true)
-    }
-
-    const fn declare(name: &'static str, help: &'static str, is_initial: bool) -> Self {
-        let declared = Declared::gauge(name, &[], help);
-        Self { declared, is_initial, handle: OnceLock::new() }
-    }
-
-    fn handle(&self) -> &metrics::Gauge {
-        self.handle.get_or_init(|| register(&self.declared, &[]))
+        Self { declared: Declared::gauge(name, &[], help), is_initial: true, handle: OnceLock::new() }
     }
 
     /// Exports the gauge from now on, though it may be zero.
@@ -142,54 +94,6 @@ impl Gauge {
     }
 }
 
-impl Metric for Gauge {
-    fn declared(&self) -> &[Declared] {
-        slice::from_ref(&self.declared)
-    }
-
-    fn register(&self) {
-        if self.is_initial {
-            self.handle();
-        }
-    }
-}
-
-/// A gauge with labels, whose series are exported once they are used.
-#[derive(Debug)]
-pub struct GaugeFamily<const L: usize>(Family<metrics::Gauge, L>);
-
-impl<const L: usize> GaugeFamily<L> {
-    /// Declares a gauge some of whose series are exported from the start, at zero.
-    pub const fn new(
-        name: &'static str,
-        labels: &'static [&'static str; L],
-        help: &'static str,
-        series: &'static [Values<L>],
-    ) -> Self {
-        Self(Family::new(MetricKind::Gauge, name, labels, help, series))
-    }
-
-    /// Sets the value of a series.
-    pub fn set(&self, values: Values<L>, value: f64) {
-        self.0.series(values).set(value);
-    }
-
-    /// Adds to a series, or takes from it.
-    pub fn add(&self, values: Values<L>, change: f64) {
-        self.0.series(values).increment(change);
-    }
-}
-
-impl<const L: usize> Metric for GaugeFamily<L> {
-    fn declared(&self) -> &[Declared] {
-        self.0.declared()
-    }
-
-    fn register(&self) {
-        self.0.register_initial();
-    }
-}
-
 /// Values of the labels of one series.
 pub(super) type Values<const L: usize> = [&'static str; L];
 
@@ -201,7 +105,7 @@ pub(super) static RECORDER: LazyLock<PrometheusRecorder> =
 const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
 
 /// A handle of a series.
-pub(super) trait Handle: Clone + Sized {
+pub trait Handle: fmt::Debug + Send + Sync + Sized {
     /// Registers the series `key`.
     fn register(key: &Key) -> Self;
 }
@@ -219,7 +123,7 @@ impl Handle for metrics::Gauge {
 }
 
 /// Registers the series of `declared` whose labels have these values.
-pub(super) fn register<H: Handle>(declared: &Declared, values: &[&'static str]) -> H {
+fn register<H: Handle>(declared: &Declared, values: &[&'static str]) -> H {
     let (name, help) = (KeyName::from_const_str(declared.name), SharedString::const_str(declared.help));
     match declared.kind {
         MetricKind::Counter => RECORDER.describe_counter(name, None, help),
@@ -230,45 +134,98 @@ pub(super) fn register<H: Handle>(declared: &Declared, values: &[&'static str]) 
     H::register(&Key::from_parts(declared.name, labels.collect::<Vec<_>>()))
 }
 
-/// Series that are made when they are first used.
+/// A metric with labels, whose series are exported once they are used.
 #[derive(Debug)]
-pub(super) struct Family<H, const L: usize> {
+pub struct Family<H, const L: usize> {
     declared: Declared,
     /// Exported from the start.
     initial: &'static [Values<L>],
     series: RwLock<BTreeMap<Values<L>, Arc<H>>>,
 }
 
-impl<H: Handle, const L: usize> Family<H, L> {
-    pub(super) const fn new(
-        kind: MetricKind,
-        name: &'static str,
-        labels: &'static [&'static str; L],
-        help: &'static str,
-        initial: &'static [Values<L>],
-    ) -> Self {
-        let declared = Declared { name, kind, labels, help };
-        Self { declared, initial, series: RwLock::new(BTreeMap::new()) }
-    }
+/// A counter with labels, whose series are exported once they are used.
+pub type CounterFamily<const L: usize> = Family<metrics::Counter, L>;
 
+/// A gauge with labels, whose series are exported once they are used.
+pub type GaugeFamily<const L: usize> = Family<metrics::Gauge, L>;
+
+impl<H: Handle, const L: usize> Family<H, L> {
     /// The series with these values.
-    pub(super) fn series(&self, values: Values<L>) -> Arc<H> {
+    fn series(&self, values: Values<L>) -> Arc<H> {
         if let Some(known) = self.series.read().get(&values) {
             return Arc::clone(known);
         }
         let register = || Arc::new(register(&self.declared, &values));
         Arc::clone(self.series.write().entry(values).or_insert_with(register))
     }
+}
 
-    pub(super) fn declared(&self) -> &[Declared] {
+impl<H: Handle, const L: usize> Metric for Family<H, L> {
+    fn declared(&self) -> &[Declared] {
         slice::from_ref(&self.declared)
     }
 
-    /// Registers the series that are exported from the start.
-    pub(super) fn register_initial(&self) {
+    fn register(&self) {
         for values in self.initial {
             self.series(*values);
         }
+    }
+}
+
+impl<const L: usize> CounterFamily<L> {
+    /// Declares a counter.
+    pub const fn new(name: &'static str, labels: &'static [&'static str; L], help: &'static str) -> Self {
+        Self::starting_with(name, labels, help, &[])
+    }
+
+    /// Declares a counter some of whose series are exported from the start, at zero: `rate()` does not see a first event
+    /// that makes its series.
+    pub const fn starting_with(
+        name: &'static str,
+        labels: &'static [&'static str; L],
+        help: &'static str,
+        series: &'static [Values<L>],
+    ) -> Self {
+        let declared = Declared::counter(name, labels, help);
+        Self { declared, initial: series, series: RwLock::new(BTreeMap::new()) }
+    }
+
+    /// Exports a series from now on, though it may be zero.
+    pub fn export(&self, values: Values<L>) {
+        self.add(values, 0);
+    }
+
+    /// Adds one to a series.
+    pub fn increment(&self, values: Values<L>) {
+        self.add(values, 1);
+    }
+
+    /// Adds to a series.
+    pub fn add(&self, values: Values<L>, amount: u64) {
+        self.series(values).increment(amount);
+    }
+}
+
+impl<const L: usize> GaugeFamily<L> {
+    /// Declares a gauge some of whose series are exported from the start, at zero.
+    pub const fn new(
+        name: &'static str,
+        labels: &'static [&'static str; L],
+        help: &'static str,
+        series: &'static [Values<L>],
+    ) -> Self {
+        let declared = Declared::gauge(name, labels, help);
+        Self { declared, initial: series, series: RwLock::new(BTreeMap::new()) }
+    }
+
+    /// Sets the value of a series.
+    pub fn set(&self, values: Values<L>, value: f64) {
+        self.series(values).set(value);
+    }
+
+    /// Adds to a series, or takes from it.
+    pub fn add(&self, values: Values<L>, change: f64) {
+        self.series(values).increment(change);
     }
 }
 
