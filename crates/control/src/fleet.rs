@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use tollgate_store::redis::Reply;
 
-use crate::handle::{Backend, Control};
+use crate::handle::Control;
 use crate::model::{ControlResult, check_count, check_size};
 use crate::redis::Redis;
 use crate::redis::reply::{Parts, argument, items, list, malformed, millis, number, parse, text};
@@ -125,13 +125,6 @@ impl Control {
         let key = redis.client.keys.named(&format!("lease:{name}"));
         let arguments = [self.instance().into(), millis(lifetime)];
         Ok(redis.client.run_shared("lease", &[key], &arguments).await? == Reply::Integer(1))
-    }
-
-    fn shared_store(&self) -> Option<&Redis> {
-        match &self.0.backend {
-            Backend::Memory(_) => None,
-            Backend::Redis(redis) => Some(redis),
-        }
     }
 }
 

@@ -86,6 +86,14 @@ impl Control {
         self.0.is_reachable.load(Ordering::Relaxed)
     }
 
+    /// The store that other instances may share.
+    pub(crate) fn shared_store(&self) -> Option<&Redis> {
+        match &self.0.backend {
+            Backend::Memory(_) => None,
+            Backend::Redis(redis) => Some(redis),
+        }
+    }
+
     /// Source of the rules. See [`RulesSource::has_versions`].
     pub fn source(&self) -> RulesSource {
         self.0.source
@@ -277,10 +285,8 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn region_record(&self, record: RegionRecord) -> ControlResult<String> {
-        match &self.0.backend {
-            Backend::Memory(_) => Ok(String::new()),
-            Backend::Redis(redis) => redis.region_record(record, None).await.map(|(_, record)| record),
-        }
+        let Some(redis) = self.shared_store() else { return Ok(String::new()) };
+        redis.region_record(record, None).await.map(|(_, record)| record)
     }
 
     /// Replaces a record of the region, unless another instance did since it was read; whether it did.
@@ -293,22 +299,18 @@ impl Control {
         from: &str,
         to: String,
     ) -> ControlResult<bool> {
-        match &self.0.backend {
-            Backend::Memory(_) => Ok(true),
-            Backend::Redis(redis) => {
-                let (is_replaced, record) = redis.region_record(record, Some((from, &to))).await?;
-                // An attempt without a reply may have replaced it.
-                Ok(is_replaced || record == to)
-            }
-        }
+        let Some(redis) = self.shared_store() else { return Ok(true) };
+        let (is_replaced, record) = redis.region_record(record, Some((from, &to))).await?;
+        // An attempt without a reply may have replaced it.
+        Ok(is_replaced || record == to)
     }
 
     /// Subscribes to changes by other instances; never returns.
     pub(crate) async fn subscribe(&self) -> Infallible {
-        match &self.0.backend {
+        match self.shared_store() {
             // There are no other instances.
-            Backend::Memory(_) => pending().await,
-            Backend::Redis(redis) => redis.subscribe(&self.0.changed).await,
+            None => pending().await,
+            Some(redis) => redis.subscribe(&self.0.changed).await,
         }
     }
 

@@ -214,11 +214,7 @@ impl Control {
     }
 
     pub(crate) fn copied_store(&self) -> ControlResult<&Redis> {
-        match &self.0.backend {
-            Backend::Redis(redis) => Ok(redis),
-            Backend::Memory(_) => {
-                Err(ControlError::Unavailable("rules are copied between Redis servers".into()))
-            }
-        }
+        let absent = || ControlError::Unavailable("rules are copied between Redis servers".into());
+        self.shared_store().ok_or_else(absent)
     }
 }
