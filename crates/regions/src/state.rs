@@ -137,7 +137,7 @@ impl State {
     /// The reason why the table does not replace the active one.
     pub(super) fn propose(&mut self, table: RegionTable) -> Result<(), String> {
         let weights = weight_table(&table, &self.own).ok_or_else(|| lacks_own(&self.own))?;
-        self.demarcation.propose(weights).map_err(|error| error.to_string())?;
+        self.demarcation.propose(weights)?;
         self.primacy.change(&self.own, &self.table, &table);
         self.table = table;
         self.announced.retain(|name, _| self.table.region(name).is_some());

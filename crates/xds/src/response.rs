@@ -38,34 +38,25 @@ pub enum Rejected {
     Rules(#[from] LoadError),
 }
 
-/// Reason why a response has no nonce to reject.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ResponseDecodeError {
-    /// Malformed protobuf.
-    #[error("a response is not valid protobuf: {0}; expected a DiscoveryResponse")]
-    Malformed(#[from] DecodeError),
-    /// More resources than fit in memory.
-    #[error("a response of more than {MAX_RESOURCES} resources; expected fewer")]
-    TooManyResources,
-    /// A version or a nonce too long to repeat.
-    #[error("a response whose version or nonce is longer than {MAX_ID_BYTES} bytes; expected shorter ones")]
-    TooLongId,
-}
-
 /// Decodes a response. Blocks for large ones.
-pub(super) fn decode(response: Bytes) -> Result<DiscoveryResponse, ResponseDecodeError> {
+pub(super) fn decode(response: Bytes) -> Result<DiscoveryResponse, String> {
+    let malformed = |error: DecodeError| {
+        format!("a response is not valid protobuf: {error}; expected a DiscoveryResponse")
+    };
     let (mut rest, mut resources) = (&*response, 0_usize);
     while !rest.is_empty() {
-        let (tag, wire) = decode_key(&mut rest)?;
-        skip_field(wire, tag, &mut rest, DecodeContext::default())?;
+        let (tag, wire) = decode_key(&mut rest).map_err(malformed)?;
+        skip_field(wire, tag, &mut rest, DecodeContext::default()).map_err(malformed)?;
         resources += usize::from(tag == RESOURCES_TAG);
         if resources > MAX_RESOURCES {
-            return Err(ResponseDecodeError::TooManyResources);
+            return Err(format!("a response of more than {MAX_RESOURCES} resources; expected fewer"));
         }
     }
-    let response = DiscoveryResponse::decode(response)?;
+    let response = DiscoveryResponse::decode(response).map_err(malformed)?;
     match response.version_info.len().max(response.nonce.len()) > MAX_ID_BYTES {
-        true => Err(ResponseDecodeError::TooLongId),
+        true => Err(format!(
+            "a response whose version or nonce is longer than {MAX_ID_BYTES} bytes; expected shorter ones"
+        )),
         false => Ok(response),
     }
 }
@@ -215,15 +206,13 @@ mod tests {
         let with = |resources: usize| [response.encode_to_vec(), b"\x12\x00".repeat(resources)].concat();
         let most = decode(with(MAX_RESOURCES).into()).expect("good");
         assert_eq!((&*most.nonce, most.resources.len()), ("n", MAX_RESOURCES));
-        assert_eq!(decode(with(MAX_RESOURCES + 1).into()), Err(ResponseDecodeError::TooManyResources));
+        let reason = |response: Vec<u8>| decode(response.into()).expect_err("refused");
+        assert!(reason(with(MAX_RESOURCES + 1)).contains("more than 250000 resources"));
         let id = |length| DiscoveryResponse { version_info: "v".repeat(length), ..response.clone() };
         assert!(decode(id(MAX_ID_BYTES).encode_to_vec().into()).is_ok());
-        assert_eq!(decode(id(MAX_ID_BYTES + 1).encode_to_vec().into()), Err(ResponseDecodeError::TooLongId));
+        assert!(reason(id(MAX_ID_BYTES + 1).encode_to_vec()).contains("version or nonce is longer"));
         for garbage in [&b"\xff\xff\xff"[..], b"\x12\x7f", b"\x0b\x0b"] {
-            assert!(
-                matches!(decode(Bytes::from_static(garbage)), Err(ResponseDecodeError::Malformed(_))),
-                "{garbage:?}"
-            );
+            assert!(reason(garbage.to_vec()).contains("not valid protobuf"), "{garbage:?}");
         }
     }
 }

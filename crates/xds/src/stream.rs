@@ -33,7 +33,7 @@ use super::{
     client::Client,
     connect::Connection,
     pacing::ResponsePacing,
-    response::{self, PreviousResponses, ProcessedResponse, ResponseDecodeError, ResponseOutcome},
+    response::{self, PreviousResponses, ProcessedResponse, ResponseOutcome},
 };
 
 /// gRPC method.
@@ -47,24 +47,12 @@ const MAX_QUEUED_REQUESTS: usize = 16;
 /// Reason why a stream ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
-    /// Error status, or a broken connection.
+    /// An error, the end of the stream, or the shutdown of the process.
     #[error("{0}")]
     Failed(String),
-    /// End of the stream without an error.
-    #[error("the control plane ended the stream")]
-    Ended,
     /// Not a single byte received, so possibly only a kernel accepted the connection.
     #[error("connected, but no response within {} s", .0.as_secs_f64())]
     NoResponse(Duration),
-    /// A response without a readable nonce.
-    #[error(transparent)]
-    Undecodable(#[from] ResponseDecodeError),
-    /// A panic while processing a response, which is a bug.
-    #[error("processing a response panicked (a bug); see the log")]
-    Panicked,
-    /// Shutdown of the process.
-    #[error("shutting down")]
-    Stopping,
 }
 
 /// Runs a stream until it ends.
@@ -109,22 +97,25 @@ pub(super) async fn run(client: &mut Client, connection: Connection) -> StreamEr
             }
             Some(Err(status)) => {
                 let reason = describe(&status, client);
-                return finish(client, responses, Some(reason)).await;
+                return finish(client, responses, reason).await;
             }
-            None => return finish(client, responses, None).await,
+            None => {
+                let reason = "the control plane ended the stream".to_owned();
+                return finish(client, responses, reason).await;
+            }
         }
     }
 }
 
-/// Processes the response that is left when a stream ends, and returns the reason of the end; `None`: without an error.
-async fn finish(client: &mut Client, mut responses: ResponsePacing, error: Option<String>) -> StreamError {
+/// Processes the response that is left when a stream ends for a reason.
+async fn finish(client: &mut Client, mut responses: ResponsePacing, reason: String) -> StreamError {
     if let Some(response) = responses.take()
         && let Ok(ProcessedResponse { version, nonce, outcome }) = process(client, response).await
         && let ResponseOutcome::Accepted(fingerprint) = outcome
     {
         let _unsent = accept(client, version, nonce, Some(fingerprint));
     }
-    error.map_or(StreamError::Ended, StreamError::Failed)
+    StreamError::Failed(reason)
 }
 
 type Incoming = Result<Bytes, Status>;
@@ -159,11 +150,12 @@ async fn process(client: &Client, response: Bytes) -> Result<ProcessedResponse, 
     let rejected = session.rejected.as_ref().map(|(fingerprint, _)| *fingerprint);
     let previous = PreviousResponses { accepted: session.accepted, rejected };
     let rules = client.rules.clone();
-    let processed =
-        spawn_blocking(move || Ok(response::process(response::decode(response)?, previous, &rules))).await;
-    processed.unwrap_or_else(|error| {
-        Err(if error.is_panic() { StreamError::Panicked } else { StreamError::Stopping })
-    })
+    let process = move || Ok(response::process(response::decode(response)?, previous, &rules));
+    let processed = spawn_blocking(process).await.unwrap_or_else(|error| {
+        let panicked = "processing a response panicked (a bug); see the log";
+        Err(if error.is_panic() { panicked } else { "shutting down" }.to_owned())
+    });
+    processed.map_err(StreamError::Failed)
 }
 
 /// Delays repeated replies.

@@ -3,6 +3,7 @@
 use std::{iter, sync::Arc};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tollgate_control::ListEntry;
 use tollgate_core::{
     algorithm::Verdict,
@@ -33,17 +34,6 @@ pub(super) struct DryRunRequest {
     domain: String,
     descriptors: Vec<ApiDescriptor>,
     files: Option<DraftFiles>,
-}
-
-/// Outcome of a dry run.
-#[derive(Debug, Serialize)]
-struct DryRunResponse {
-    /// Unknown if the store does not respond.
-    is_over_limit: Option<bool>,
-    descriptors: Vec<DescriptorView>,
-    text: String,
-    /// Reason that something is unknown, if so.
-    problem: Option<String>,
 }
 
 /// The rules and list entries that a request matches, before the counters are read.
@@ -114,8 +104,9 @@ fn find_matches(
     MatchedRequest { descriptors: requested.into_iter().zip(explained).collect(), text, requests, listed }
 }
 
-/// Reads the counters and combines everything to the response.
-async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> DryRunResponse {
+/// Reads the counters and combines everything to the response. Whether the request is over its limit is unknown if the store
+/// does not respond.
+async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> Value {
     let MatchedRequest { descriptors, text, requests, listed } = matched;
     let readings = match &requests {
         Some(requests) => api.parts.counters.send(requests).await,
@@ -135,7 +126,7 @@ async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> DryRunRe
         || views.iter().any(|view| view.limit.may_violate_min_interval).then(|| INTERVAL_UNKNOWN.to_owned());
     let problem = unknown.or_else(min_interval_note);
     let is_over_limit = is_over_limit(&views, api.parts.counters.modes());
-    DryRunResponse { is_over_limit, descriptors: views, text, problem }
+    json!({ "is_over_limit": is_over_limit, "descriptors": views, "text": text, "problem": problem })
 }
 
 /// Adds author and reason, which are not part of the active lists.
@@ -226,9 +217,8 @@ struct MatchedRuleView {
 /// A counter, with its state if the store responds.
 #[derive(Debug, Serialize)]
 struct MatchedCounterView {
-    cell: String,
-    tag: String,
-    slot: u16,
+    #[serde(flatten)]
+    counter: MatchedCounter,
     #[serde(flatten)]
     state: CounterState,
 }
@@ -313,14 +303,9 @@ impl LimitView {
         });
         let denies = denies(&rule, switch, state.as_ref());
         let state = state.and_then(Result::ok);
-        let counter = counter.map(|MatchedCounter { cell, tag, slot, .. }| MatchedCounterView {
-            cell,
-            tag,
-            slot,
-            state: state.unwrap_or_default(),
-        });
+        let view = |counter| MatchedCounterView { counter, state: state.unwrap_or_default() };
         Self {
-            counter,
+            counter: counter.map(view),
             denies,
             is_quota: rule.is_quota,
             may_violate_min_interval: denies.is_none() && state.is_some(),

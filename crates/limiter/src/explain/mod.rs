@@ -190,9 +190,10 @@ impl AppliedOverride {
 }
 
 /// The counter of a matched rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MatchedCounter {
     /// The record in the cell.
+    #[serde(skip)]
     pub record: String,
     /// The cell's name.
     pub cell: String,

@@ -66,24 +66,6 @@ pub struct Demarcation {
     is_settled: bool,
 }
 
-/// Error of a table that does not replace the active one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RefusedTable {
-    /// An older one, or another one of the same number.
-    #[error("generation: {new} is not above the active {active}; expected a higher one")]
-    NotNewer {
-        /// Its generation.
-        new: u64,
-        /// The active one.
-        active: u64,
-    },
-    /// Too many changes that some region has not announced.
-    #[error(
-        "{MAX_UNFINISHED} changes are unfinished; expected every region to announce an earlier one first"
-    )]
-    TooMany,
-}
-
 impl FormerWeights {
     const fn id(&self) -> (u64, u64) {
         self.table.id()
@@ -150,14 +132,16 @@ impl Demarcation {
     /// Replaces the table. Until every region has announced it, the smallest share of all tables applies.
     ///
     /// # Errors
-    /// [`RefusedTable`] for a table that is not newer, or one change too many.
-    pub fn propose(&mut self, table: WeightTable) -> Result<(), RefusedTable> {
+    /// The reason, for a table that is not newer, or one change too many.
+    pub fn propose(&mut self, table: WeightTable) -> Result<(), String> {
         let (new, active) = (table.generation, self.table.generation);
         if new <= active {
-            return Err(RefusedTable::NotNewer { new, active });
+            return Err(format!("generation: {new} is not above the active {active}; expected a higher one"));
         }
         if self.unfinished() >= MAX_UNFINISHED {
-            return Err(RefusedTable::TooMany);
+            return Err(format!(
+                "{MAX_UNFINISHED} changes are unfinished; expected every region to announce an earlier one first"
+            ));
         }
         // As a former one it may have come with the record.
         self.former.retain(|former| former.id() != table.id());

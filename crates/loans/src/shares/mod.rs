@@ -21,7 +21,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use tollgate_core::{algorithm::Policy, clock::Timestamp, hash_of, mixed};
 
-pub use self::demarcation::{Demarcation, FormerWeights, RefusedTable, TableState, WeightTable};
+pub use self::demarcation::{Demarcation, FormerWeights, TableState, WeightTable};
 
 /// Maximum number of regions that share limits.
 pub const MAX_REGIONS: usize = 16;

@@ -27,7 +27,7 @@ use self::{
 
 pub use self::{
     lines::{Rewrite, StatsdFormat},
-    settings::{Rewrites, StatsdServer, StatsdSettings, Tags, Target, TargetError},
+    settings::{Rewrites, StatsdServer, StatsdSettings, Tags, Target},
 };
 
 /// Time limit for all packets of an interval.

@@ -65,20 +65,17 @@ pub enum Target {
     Unix(PathBuf),
 }
 
-/// A text that is not the address of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH")]
-pub struct TargetError;
+const EXPECTED: &str = "expected udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH";
 
 impl FromStr for Target {
-    type Err = TargetError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, TargetError> {
-        match text.split_once("://").ok_or(TargetError)? {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text.split_once("://").ok_or(EXPECTED)? {
             ("udp", server) => host_and_port(server).map(Self::Udp),
             ("tcp", server) => host_and_port(server).map(Self::Tcp),
             ("unix", path) if path.starts_with('/') => Ok(Self::Unix(path.into())),
-            _ => Err(TargetError),
+            _ => Err(EXPECTED),
         }
     }
 }
@@ -94,12 +91,12 @@ impl fmt::Display for Target {
 }
 
 /// Checks the form only. The host is resolved at each use, so it need not exist yet.
-fn host_and_port(server: &str) -> Result<String, TargetError> {
-    let (host, port) = server.rsplit_once(':').ok_or(TargetError)?;
+fn host_and_port(server: &str) -> Result<String, &'static str> {
+    let (host, port) = server.rsplit_once(':').ok_or(EXPECTED)?;
     let is_bracketed = host.starts_with('[') && host.ends_with(']') && host.len() > 2;
     let is_name = !host.is_empty() && !host.contains([':', '/', '@', '[', ']', '?', '#', ' ']);
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0) && !port.starts_with('+');
-    if (is_bracketed || is_name) && is_port { Ok(server.to_owned()) } else { Err(TargetError) }
+    if (is_bracketed || is_name) && is_port { Ok(server.to_owned()) } else { Err(EXPECTED) }
 }
 
 impl StatsdSettings {
@@ -115,9 +112,9 @@ impl StatsdSettings {
 }
 
 impl FromStr for StatsdServer {
-    type Err = TargetError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, TargetError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         let (url, format) = match text.strip_prefix(DOGSTATSD) {
             Some(url) => (url, StatsdFormat::Dogstatsd),
             None => (text, StatsdFormat::Plain),
@@ -188,7 +185,7 @@ mod tests {
             "unix://relative",
             "unix://",
         ] {
-            assert_eq!(bad.parse::<Target>(), Err(TargetError), "{bad}");
+            assert_eq!(bad.parse::<Target>(), Err(EXPECTED), "{bad}");
         }
     }
 
@@ -199,7 +196,7 @@ mod tests {
         };
         assert_eq!(of("udp://a:1"), Ok(("udp://a:1".to_owned(), StatsdFormat::Plain)));
         assert_eq!(of("dogstatsd+unix:///s"), Ok(("unix:///s".to_owned(), StatsdFormat::Dogstatsd)));
-        assert_eq!(of("dogstatsd+"), Err(TargetError));
+        assert_eq!(of("dogstatsd+"), Err(EXPECTED));
     }
 
     #[test]

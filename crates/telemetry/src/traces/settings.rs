@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use http::Uri;
+use percent_encoding::percent_decode_str;
 use tollgate_flags::{self as flags, DescriptorArgument, Headers, SERVER_URL, descriptor, ratio, web_url};
 
 /// Port of OTLP over HTTP, by which a collector without a stated protocol is recognised.
@@ -84,15 +85,11 @@ fn resource(text: &str) -> Result<DescriptorArgument, String> {
 
 /// Decodes percent-encoded UTF-8.
 fn decoded(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        let (code, rest) = part.split_at_checked(2)?;
-        let is_code = code.bytes().all(|digit| digit.is_ascii_hexdigit());
-        bytes.push(u8::from_str_radix(code, 16).ok().filter(|_| is_code)?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
+    // The crate would keep a malformed sequence as it is.
+    let is_code =
+        |part: &str| part.get(..2).is_some_and(|code| code.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    let decoded = percent_decode_str(text).decode_utf8().ok()?;
+    text.split('%').skip(1).all(is_code).then(|| decoded.into_owned())
 }
 
 #[cfg(test)]
