@@ -28,7 +28,7 @@ pub struct Decision {
     pub hits: Hits,
     /// Whether they pass.
     pub admitted: bool,
-    /// How the counter is charged.
+    /// Whether the counter is charged with others or independently.
     pub charging: Charging,
 }
 
