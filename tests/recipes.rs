@@ -45,7 +45,7 @@ fn naming(directory: &Path, extension: &str, words: &[&str]) -> Vec<String> {
     let files = files_below(directory).into_iter().filter(|file| {
         let place = file.strip_prefix(directory).expect("below it");
         let is_fuzzing =
-            place.components().any(|part| part.as_os_str().to_string_lossy().starts_with("fuzzing"));
+            place.components().any(|part| part.as_os_str().to_string_lossy().starts_with("fuzz"));
         file.extension().is_some_and(|found| found == extension) && !is_test_file(place) && !is_fuzzing
     });
     let is_naming = |file: &PathBuf| {

@@ -3,9 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-pub use tollgate_rules::config::fuzzing::configuration;
+pub use tollgate_rules::config::fuzz::configuration;
 pub use tollgate_serve::{
-    grpc::fuzzing::{framing, received_frames},
-    http::fuzzing::request,
+    grpc::fuzz::{framing, received_frames},
+    http::fuzz::request,
 };
 pub use tollgate_store::fuzz::{keys, replies};

@@ -51,11 +51,7 @@ impl Modules {
         for file in files_below(root) {
             let place = file.strip_prefix(root).expect("below src");
             let module = module_of(place);
-            // Fuzz targets reach into every module.
-            if place.extension().is_none_or(|extension| extension != "rs")
-                || is_test_file(place)
-                || module.iter().any(|name| name == "fuzzing")
-            {
+            if place.extension().is_none_or(|extension| extension != "rs") || is_test_file(place) {
                 continue;
             }
             let mut tokens = tokens(without_tests(&fs::read_to_string(&file).expect("a text")));

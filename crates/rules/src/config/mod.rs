@@ -16,7 +16,7 @@
 
 mod compile;
 #[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
+pub mod fuzz;
 mod layers;
 #[doc(hidden)]
 pub mod problem;

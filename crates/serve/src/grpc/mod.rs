@@ -9,7 +9,7 @@ mod call_headers;
 pub mod connection;
 pub mod dispatch;
 #[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
+pub mod fuzz;
 mod health;
 pub mod listener;
 pub mod http2;

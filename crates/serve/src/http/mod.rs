@@ -9,7 +9,7 @@
 
 pub mod cached_page;
 #[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
+pub mod fuzz;
 pub mod origin;
 mod port;
 mod public;

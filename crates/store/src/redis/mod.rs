@@ -24,12 +24,14 @@ mod servers;
 mod settings;
 mod store_clock;
 mod targets;
+#[cfg(any(test, feature = "fuzzing"))]
+mod testing;
 mod url;
 
 use std::{convert::Infallible, fmt, future::ready, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tollgate_metrics::Metric;
 use tollgate_runtime::outage::SharedOutageLog;
 use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
@@ -144,17 +146,6 @@ impl RedisStore {
         Ok(Self { shared, clock: ScriptClock::Server })
     }
 
-    /// This store with another clock, for tests.
-    #[must_use]
-    pub fn with_clock(self, clock: ScriptClock) -> Self {
-        Self { clock, ..self }
-    }
-
-    /// Assumes that the servers' clock is ahead of this instance's, for tests.
-    pub fn assume_ahead(&self, micros: i64) {
-        self.shared.options.store_clock.assume_ahead(micros);
-    }
-
     /// Waits until the server is connected, or the slots of a cluster are known and one of its masters is connected.
     /// Returns false if every clone of this store is dropped before.
     pub fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
@@ -192,36 +183,6 @@ impl RedisStore {
             .decide(&submission)
             .await
             .map_err(|error| error::into_store_error(error, waited()))
-    }
-
-    /// Decides several runs in one command, each in one step, in order; in a cluster, all must be of one slot. If there
-    /// are several, each has an outcome or an error of its own. Neither cached nor retried.
-    ///
-    /// With [`CommandKeys::AnySlotOfNode`], all must be of slots of the node that serves the first.
-    ///
-    /// # Errors
-    /// As [`RedisStore::decide`], for all of them.
-    pub async fn decide_runs(
-        &self,
-        runs: &[Run<'_>],
-        keys: CommandKeys,
-    ) -> Result<Vec<Result<RunOutcome, StoreError>>, StoreError> {
-        let shared = &*self.shared;
-        let slot = runs.first().map_or(0, |run| run.request.slot());
-        let timeout_after = shared.options.timeout;
-        let sent = async {
-            let connection = shared.servers.connection(slot).await?;
-            let command = shared.options.command(runs.iter().copied(), self.clock, keys);
-            connection.send_script(&command, &script::load(keys)).await
-        };
-        let reply = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Timeout));
-        let into_store_error = |error| error::into_store_error(error, timeout_after);
-        let reply = reply.map_err(into_store_error)?;
-        let outcomes = script::read_replies(runs.iter().copied(), reply).ok_or(StoreError::MalformedReply)?;
-        Ok(outcomes
-            .into_iter()
-            .map(|outcome| outcome.map_err(SendError::Failed).map_err(into_store_error))
-            .collect())
     }
 
     /// Calls `notify` for each message of a channel, and after each interruption, in which messages may have been

@@ -17,7 +17,7 @@ use tollgate_telemetry::traces::Span;
 use super::public::json::JsonCodec;
 use crate::service::{HeaderNames, HeaderStyle, NamedDecisions, RequestError, ResponseOptions, Service};
 
-const RULES: &str = include_str!("fuzzing.yaml");
+const RULES: &str = include_str!("rules.yaml");
 
 static PARTS: LazyLock<Option<(Service, JsonCodec)>> = LazyLock::new(|| {
     let file = ("rules.yaml".to_owned(), RULES.as_bytes().to_vec());
