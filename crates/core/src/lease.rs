@@ -13,7 +13,7 @@ pub const KEY: &str = "lease";
 /// Identifier of a lease: random, so that no two instances generate the same one. Displayed as 16 hexadecimal digits.
 ///
 /// A request has one lease, under which it holds the permits of all concurrency limits that it matches.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(NonZeroU64);
 
 /// Error of a text that is not a lease's identifier.
@@ -52,12 +52,6 @@ impl LeaseId {
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
-    }
-}
-
-impl fmt::Debug for LeaseId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LeaseId({self})")
     }
 }
 

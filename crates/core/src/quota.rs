@@ -5,7 +5,7 @@ use std::{
     num::{NonZeroU32, NonZeroU64},
 };
 
-pub use crate::unit::{Unit, UnknownUnit};
+pub use crate::unit::Unit;
 use crate::{calendar::Calendar, clock::Timestamp};
 
 /// Length of a window: a multiple of a unit, in whole seconds, from 1 to [`Window::MAX_SECONDS`]; or the windows of a

@@ -10,7 +10,7 @@ use crate::algorithm::{Algorithm, Policy, RecordKind, TokenBucket};
 /// Identifier of a counter within its hash tag: 44 bits of a hash of the rule's path in the tree, and 4 bits of the
 /// algorithm's kind. Short because it is stored with every record; the rules compiler rejects a domain in which two rules
 /// have the same one, so that counters never mix.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId([u8; Self::LENGTH]);
 
 /// One step of a rule's path in the tree, as hashed into the identifier of its counters.
@@ -111,12 +111,6 @@ impl RecordId {
 impl fmt::Display for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for RecordId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RecordId({self})")
     }
 }
 

@@ -1,6 +1,6 @@
 //! Units of time of limits.
 
-use std::{fmt, num::NonZeroU32, str::FromStr};
+use std::{fmt, num::NonZeroU32};
 
 crate::named! {
     /// Unit of time of a limit, as in envoyproxy/ratelimit.
@@ -24,6 +24,11 @@ crate::named! {
 }
 
 impl Unit {
+    /// The unit of a name in any case.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
+    }
+
     /// The unit's length in seconds.
     pub const fn seconds(self) -> u32 {
         self.length().get()
@@ -39,10 +44,7 @@ impl Unit {
             Self::Month => 2_592_000,
             Self::Year => 31_536_000,
         };
-        match NonZeroU32::new(seconds) {
-            Some(length) => length,
-            None => NonZeroU32::MIN,
-        }
+        if let Some(length) = NonZeroU32::new(seconds) { length } else { NonZeroU32::MIN }
     }
 }
 
@@ -52,28 +54,14 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Error of a text that is not the name of a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected second, minute, hour, day, week, month or year")]
-pub struct UnknownUnit;
-
-impl FromStr for Unit {
-    type Err = UnknownUnit;
-
-    /// Parses a unit's name in any case.
-    fn from_str(word: &str) -> Result<Self, UnknownUnit> {
-        Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(word)).ok_or(UnknownUnit)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn unit_names_are_case_insensitive_and_unknown_names_are_rejected() {
-        assert_eq!("MiNuTe".parse(), Ok(Unit::Minute));
-        assert_eq!("unknown".parse::<Unit>(), Err(UnknownUnit));
-        assert_eq!("".parse::<Unit>(), Err(UnknownUnit));
+        assert_eq!(Unit::of("MiNuTe"), Some(Unit::Minute));
+        assert_eq!(Unit::of("unknown"), None);
+        assert_eq!(Unit::of(""), None);
     }
 }

@@ -143,26 +143,17 @@ impl LimitKind {
 
     /// Microseconds of refill in one level of a bucket; 0 for other algorithms.
     pub fn level_micros(self) -> u64 {
-        match self {
-            Self::TokenBucket { capacity, .. } => capacity.div_ceil(MAX_LEVELS).max(1),
-            _ => 0,
-        }
+        if let Self::TokenBucket { capacity, .. } = self { capacity.div_ceil(MAX_LEVELS).max(1) } else { 0 }
     }
 
     /// Time by which hits may make a bucket full later while a loan of it is made: a sixteenth of it; 0 for other algorithms.
     pub const fn reserve_micros(self) -> u64 {
-        match self {
-            Self::TokenBucket { capacity, .. } => capacity / 16,
-            _ => 0,
-        }
+        if let Self::TokenBucket { capacity, .. } = self { capacity / 16 } else { 0 }
     }
 
     /// Level of a full bucket: at most 2^20; 0 for other algorithms.
     pub fn full_level(self) -> u64 {
-        match self {
-            Self::TokenBucket { capacity, .. } => capacity / self.level_micros(),
-            _ => 0,
-        }
+        if let Self::TokenBucket { capacity, .. } = self { capacity / self.level_micros() } else { 0 }
     }
 }
 

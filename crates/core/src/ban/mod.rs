@@ -63,6 +63,13 @@ pub enum BanEffect {
     Forgive,
 }
 
+impl BanEffect {
+    /// Whether it ends a ban.
+    pub const fn ends(self) -> bool {
+        matches!(self, Self::Lift | Self::Forgive)
+    }
+}
+
 /// Ban of a counter that a decision applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BanCheck {

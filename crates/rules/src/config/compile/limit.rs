@@ -56,7 +56,7 @@ impl Defaults {
             window: reporter.window(raw, None, &path).flatten(),
             states_overdraft: raw.overdraft.is_present(),
             requests_per_unit: raw.requests_per_unit.stated().copied(),
-            unit: raw.unit.text().parse().ok(),
+            unit: Unit::of(raw.unit.text()),
             sync: reporter.word(&raw.sync, &path.key("sync")),
             scope: reporter.word(&raw.scope, &path.key("scope")),
             on_share_exhausted: reporter.word(&raw.on_share_exhausted, &path.key("on_share_exhausted")),
@@ -104,13 +104,13 @@ impl Compiler<'_> {
     /// Reports keys that contradict `unlimited`. envoyproxy/ratelimit accepts an invalid unit, and a number.
     fn check_unlimited(&mut self, raw: &RawRateLimit, path: &Path<'_>) {
         if let Some(unit) = raw.unit.stated() {
-            match unit.value.parse::<Unit>() {
-                Ok(_) => self.reporter.error(
+            match Unit::of(&unit.value) {
+                Some(_) => self.reporter.error(
                     unit.at,
                     &path.key("unit"),
                     "contradicts `unlimited: true`; remove one of them",
                 ),
-                Err(_) => self.reporter.warning(
+                None => self.reporter.warning(
                     unit.at,
                     &path.key("unit"),
                     "has no effect beside `unlimited: true`",
@@ -214,9 +214,9 @@ impl Reporter<'_> {
                 let message = "contradicts `unit` and `unit_multiplier`; expected only one of them";
                 self.refuse(window.at, &path.key("window"), message)
             }
-            (None, Some(unit), multiplier) => match unit.value.parse() {
-                Ok(unit) => multiplier.map_or(Some(Window::of(unit)), |by| self.multiple(unit, by, path)),
-                Err(_) => self.refuse(unit.at, &path.key("unit"), unknown::<Unit>(&unit.value)),
+            (None, Some(unit), multiplier) => match Unit::of(&unit.value) {
+                Some(unit) => multiplier.map_or(Some(Window::of(unit)), |by| self.multiple(unit, by, path)),
+                None => self.refuse(unit.at, &path.key("unit"), unknown::<Unit>(&unit.value)),
             },
             (None, None, Some(multiplier)) => match default {
                 Some(unit) => self.multiple(unit, multiplier, path),

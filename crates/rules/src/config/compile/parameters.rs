@@ -186,7 +186,7 @@ impl Reporter<'_> {
             overdraft: is_stated,
             max_debt,
             carry: carry.debt,
-            unused_percent: carry.unused_percent,
+            unused_percent: carry.unused,
             reserve: reserve?,
         };
         Some((parameters, is_stated))
