@@ -341,7 +341,7 @@ async fn hundred_thousand_overrides_of_keys_are_loaded_from_redis_and_from_a_fil
         fresh.open_overrides(path.clone()).expect("usable");
         let snapshot = Arc::clone(&active);
         let reconciler = Reconciler::start(&fresh, RulesStatus::default(), snapshot, None, Vec::new);
-        let keys = || active.load_overridden().map_or(0, |(_, overridden)| overridden.counts().keys);
+        let keys = || active.load_overridden().map_or(0, |(_, overridden)| overridden.counts.keys);
         until("all are active", async || keys() == COUNT).await;
         let bytes = resident().saturating_sub(before) / COUNT as u64;
         eprintln!("loaded from {source}: {:?}, {bytes} bytes each", begun.elapsed());

@@ -243,5 +243,5 @@ pub(super) fn apply_lists(
 /// Time until the entry expires, as reported to clients.
 fn retry_after(entry: &Listing, now_ms: u64) -> Duration {
     let left = |end: u64| Duration::from_millis(end.saturating_sub(now_ms));
-    entry.expires_at_ms().map_or(MAX_RETRY_AFTER, |end| left(end).min(MAX_RETRY_AFTER))
+    entry.expires_at_ms.map_or(MAX_RETRY_AFTER, |end| left(end).min(MAX_RETRY_AFTER))
 }

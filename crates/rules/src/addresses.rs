@@ -1,6 +1,7 @@
 //! Addresses: one text for each, so that a client has one counter however its address is written; and tables of ranges.
 
 use std::{
+    cmp::Reverse,
     collections::HashMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
@@ -100,27 +101,19 @@ impl<T> Default for CidrTable<T> {
 }
 
 impl<T> CidrTable<T> {
-    /// Adds `value` for `range`, whose host bits are ignored.
-    ///
-    /// # Errors
-    /// Returns `value` if the range has a value already.
-    pub fn insert(&mut self, range: IpNet, value: T) -> Result<(), T> {
+    /// Changes the value of `range`, whose host bits are ignored: of a new range, from the default.
+    pub fn change(&mut self, range: IpNet, change: impl FnOnce(&mut T))
+    where
+        T: Default,
+    {
         let range = range.trunc();
         let length = range.prefix_len();
-        let at = match self.lengths.binary_search_by(|(known, _)| length.cmp(known)) {
-            Ok(at) => at,
-            Err(at) => {
-                self.lengths.insert(at, (length, HashMap::new()));
-                at
-            }
-        };
-        let Some((_, ranges)) = self.lengths.get_mut(at) else { return Err(value) };
-        match ranges.contains_key(&range) {
-            true => Err(value),
-            false => {
-                ranges.insert(range, value);
-                Ok(())
-            }
+        if self.lengths.iter().all(|(known, _)| *known != length) {
+            self.lengths.push((length, HashMap::new()));
+            self.lengths.sort_unstable_by_key(|(length, _)| Reverse(*length));
+        }
+        if let Some((_, ranges)) = self.lengths.iter_mut().find(|(known, _)| *known == length) {
+            change(ranges.entry(range).or_default());
         }
     }
 
@@ -189,7 +182,7 @@ mod tests {
     fn table(ranges: &[&'static str]) -> CidrTable<&'static str> {
         let mut table = CidrTable::default();
         for range in ranges {
-            table.insert(range.parse().unwrap(), *range).unwrap();
+            table.change(range.parse().unwrap(), |value| *value = *range);
         }
         table
     }
@@ -228,7 +221,8 @@ mod tests {
     fn other_texts_match_nothing_and_a_range_is_added_once() {
         let mut table = table(&["10.0.0.0/8"]);
         assert_eq!(first(&table, "localhost"), None);
-        assert_eq!(table.insert("10.9.9.9/8".parse().unwrap(), "again"), Err("again"));
+        table.change("10.9.9.9/8".parse().unwrap(), |value| assert_eq!(*value, "10.0.0.0/8"));
+        assert_eq!(table.values().count(), 1);
     }
 
     fn rules(yaml: &str) -> Rules {

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, str::FromStr};
 
 use jiff::{
-    civil::{Date, Weekday},
+    ToSpan as _,
+    civil::{Date, Weekday, date},
     tz::{TimeZone, TimeZoneDatabase},
 };
 use parking_lot::Mutex;
@@ -12,8 +13,9 @@ use tollgate_core::{calendar::Calendar, quota::Unit};
 /// Maximum number of calendars that a process makes, since they are never dropped: a few MiB at most.
 const MAX_CALENDARS: usize = 1_024;
 
-/// Years of the windows: until the last second that a state can have.
-const YEARS: std::ops::RangeInclusive<i16> = 2000..=2106;
+/// First day of the windows, and the last year: that of the last second that a state can have.
+const FIRST_DAY: Date = date(2000, 1, 1);
+const LAST_YEAR: i16 = 2106;
 
 /// The calendars of the process, by unit, time zone and anchor.
 static CALENDARS: Mutex<BTreeMap<CalendarName, Calendar>> = Mutex::new(BTreeMap::new());
@@ -146,19 +148,15 @@ impl Anchor {
         }
     }
 
-    /// The days on which windows begin, in their order.
-    fn days(self) -> Box<dyn Iterator<Item = Date>> {
-        let months = YEARS.flat_map(|year| (1..=12).map(move |month| (year, month)));
+    /// Whether a window begins on a day.
+    fn begins(self, date: Date) -> bool {
         match self {
-            Self::Daily => Box::new(months.flat_map(|(year, month)| days_of(year, month))),
-            Self::Weekday(day) => {
-                let days = months.flat_map(|(year, month)| days_of(year, month));
-                Box::new(days.filter(move |date| date.weekday() == day))
+            Self::Daily => true,
+            Self::Weekday(day) => date.weekday() == day,
+            Self::DayOfMonth(day) => date.day() == day.min(date.days_in_month()),
+            Self::DayOfYear(month, day) => {
+                date.month() == month && date.day() == day.min(date.days_in_month())
             }
-            Self::DayOfMonth(day) => {
-                Box::new(months.filter_map(move |(year, month)| clamped(year, month, day)))
-            }
-            Self::DayOfYear(month, day) => Box::new(YEARS.filter_map(move |year| clamped(year, month, day))),
         }
     }
 }
@@ -178,16 +176,6 @@ fn number(text: &str, max: i8) -> Option<i8> {
     i8::from_str(text).ok().filter(|number| is_plain && (1..=max).contains(number))
 }
 
-fn days_of(year: i16, month: i8) -> impl Iterator<Item = Date> {
-    (1..=31).filter_map(move |day| Date::new(year, month, day).ok())
-}
-
-/// The day of the month, or the month's last one.
-fn clamped(year: i16, month: i8, day: i8) -> Option<Date> {
-    let first = Date::new(year, month, 1).ok()?;
-    Date::new(year, month, day.min(first.days_in_month())).ok()
-}
-
 /// The first second of each day on which a window begins, as far as 32 bits have it. A country that changes to the other
 /// side of the date line skips a day, which is no window.
 fn starts(anchor: Anchor, zone: &TimeZone) -> Vec<u32> {
@@ -195,14 +183,15 @@ fn starts(anchor: Anchor, zone: &TimeZone) -> Vec<u32> {
         let midnight = day.to_zoned(zone.clone()).and_then(|noted| noted.start_of_day()).ok()?;
         u32::try_from(midnight.timestamp().as_second()).ok()
     };
-    let mut starts: Vec<u32> = anchor.days().filter_map(first_second).collect();
+    let days = FIRST_DAY.series(1.day()).take_while(|day| day.year() <= LAST_YEAR);
+    let mut starts: Vec<u32> = days.filter(|day| anchor.begins(*day)).filter_map(first_second).collect();
     starts.dedup();
     starts
 }
 
 #[cfg(test)]
 mod tests {
-    use jiff::{Timestamp, ToSpan as _, civil::date};
+    use jiff::Timestamp;
     use proptest::prelude::*;
 
     use super::*;
@@ -234,7 +223,7 @@ mod tests {
         starts.map(|start| start.timestamp().as_second()).find(|start| *start > second).expect("repeats")
     }
 
-    /// Whether a day begins a window, stated apart from [`Anchor::days`].
+    /// Whether a day begins a window, stated apart from [`Anchor::begins`].
     fn begins(unit: Unit, anchor: &str, day: Date) -> bool {
         let clamped = |date: Date, day: i8| {
             date.day() == day

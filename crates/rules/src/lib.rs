@@ -36,7 +36,7 @@ use tollgate_core::{
 pub use self::{
     addresses::{CanonicalAddresses, CidrTable, lacks_address},
     config::region_table::{RegionEntry, RegionTable},
-    level::{Branch, Duplicate, Level, Matcher, Node},
+    level::{Level, Matcher, Node},
     lists::{ALL_NAMES, List, Listing, ListingError, Lists, StatedPair, SwitchMode, Switched, ValueMatch},
     path::unescaped as unescaped_path,
     pattern::{Regex, RegexError, Wildcard},

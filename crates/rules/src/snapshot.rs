@@ -109,7 +109,7 @@ impl<C: Companion> OverrideTarget for Snapshot<C> {
     }
 
     fn overridden_counts(&self) -> OverriddenCounts {
-        self.current.load().overridden.counts()
+        self.current.load().overridden.counts
     }
 }
 

@@ -87,7 +87,7 @@ async fn list_values_are_stored_as_they_are(control: &Control) {
     assert_eq!(problems, [""; 0]);
     let denying = |value: &str| {
         let entries = [Entry { key: "k", value }, Entry { key: "l", value: "any" }];
-        lists.denying("edge", &entries, 0).map(|listing| listing.id().to_owned())
+        lists.denying("edge", &entries, 0).map(|listing| listing.id.to_string())
     };
     for (at, value) in values.into_iter().enumerate() {
         assert_eq!(denying(value), Some(at.to_string()), "{value:?}");

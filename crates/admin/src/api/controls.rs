@@ -212,10 +212,10 @@ pub(super) async fn list_overrides(
         let control = &shared.parts.control;
         let page = control.rule_overrides(domain.as_deref(), rule.as_deref(), after.as_deref(), limit);
         let active = shared.parts.rules.load_overridden();
-        let unmatched = active.iter().flat_map(|(_, overridden)| overridden.unmatched());
+        let unmatched = active.iter().flat_map(|(_, overridden)| &overridden.unmatched);
         let problems: HashMap<String, &str> =
             unmatched.map(|found| (found.id.to_string(), &*found.reason)).collect();
-        let counts = active.iter().map(|(_, overridden)| overridden.counts()).next().unwrap_or_default();
+        let counts = active.iter().map(|(_, overridden)| overridden.counts).next().unwrap_or_default();
         let views: Vec<OverrideView> = page
             .overrides
             .into_iter()
@@ -315,9 +315,9 @@ fn check_overrides(api: &Api, entries: &[OverrideEntry], force: bool) -> Result<
         let compiled = entry.compiled().map_err(|error| rejected(entry, &error))?;
         stated.push(Arc::new(compiled));
     }
-    let overrides = RuleOverrides::new(0, stated);
+    let overrides = RuleOverrides { revision: 0, all: stated.into() };
     let overridden = Overridden::new(&rules, &overrides, now_ms());
-    if let Some(first) = overridden.unmatched().first() {
+    if let Some(first) = overridden.unmatched.first() {
         let id = first.id.to_string();
         let entry = entries.iter().find(|entry| entry.id == id);
         return Err(entry.map_or(ApiError::Internal, |entry| rejected(entry, &first.reason)));

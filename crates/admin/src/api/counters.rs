@@ -173,7 +173,7 @@ async fn find(
         let by_lease = lease.map(|(rule, _, _)| rule);
         let each = by_lease.into_iter().chain(domain.root.limits(&descriptor.entries));
         let rules: Vec<&Arc<Rule>> =
-            each.map(|rule| overridden.rule_of(rule, &descriptor.entries, now_ms).unwrap_or(rule)).collect();
+            each.map(|rule| overridden.rule_of(rule, &descriptor.entries, now_ms)).collect();
         rules.iter().find_map(|rule| rule.algorithm())?;
         let describe =
             |rule: &Arc<Rule>| TargetRule { rule: Arc::clone(rule), limit: limit_text(domain, rule) };

@@ -125,7 +125,7 @@ async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> Value {
     let min_interval_note =
         || views.iter().any(|view| view.limit.may_violate_min_interval).then(|| INTERVAL_UNKNOWN.to_owned());
     let problem = unknown.or_else(min_interval_note);
-    let is_over_limit = is_over_limit(&views, api.parts.counters.modes());
+    let is_over_limit = is_over_limit(&views, api.parts.counters.modes);
     json!({ "is_over_limit": is_over_limit, "descriptors": views, "text": text, "problem": problem })
 }
 
@@ -145,14 +145,14 @@ async fn complete_entries(api: &Api, found: Vec<Option<ListEntry>>) -> Vec<Optio
 /// The part of a list entry that is active.
 fn active_part(listing: &Listing, domain: &str) -> ListEntry {
     ListEntry {
-        id: listing.id().to_owned(),
-        list: listing.list(),
+        id: listing.id.to_string(),
+        list: listing.list,
         domain: domain.to_owned(),
         descriptor: Vec::new(),
         reason: String::new(),
         author: String::new(),
         created_at_ms: 0,
-        expires_at_ms: listing.expires_at_ms(),
+        expires_at_ms: listing.expires_at_ms,
     }
 }
 

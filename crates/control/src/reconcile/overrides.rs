@@ -275,12 +275,12 @@ async fn activate(
         let begun = Instant::now();
         control.0.overrides.sweep(now_ms());
         let overrides = Arc::new(control.0.overrides.with(OverrideBook::compiled));
-        let revision = overrides.revision();
+        let revision = overrides.revision;
         let overridden = snapshot.override_rules(overrides);
-        let counts = overridden.counts();
+        let counts = overridden.counts;
         metrics::rule_overrides(&*snapshot);
         control.0.overrides.activated(revision);
-        let unmatched = overridden.unmatched().first().map(|found| format!("{}: {}", found.id, found.reason));
+        let unmatched = overridden.unmatched.first().map(|found| format!("{}: {}", found.id, found.reason));
         Activated { counts, unmatched, took: begun.elapsed(), problems }
     });
     Ok(activated.await?)

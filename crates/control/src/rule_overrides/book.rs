@@ -172,7 +172,8 @@ impl OverrideBook {
 
     /// The overrides for enforcement.
     pub(crate) fn compiled(&self) -> RuleOverrides {
-        RuleOverrides::new(self.head.revision, self.records.values().map(|record| Arc::clone(&record.stated)))
+        let all = self.records.values().map(|record| Arc::clone(&record.stated)).collect();
+        RuleOverrides { revision: self.head.revision, all }
     }
 
     /// The first end after `now_ms`.
@@ -275,7 +276,7 @@ pub(super) mod tests {
         assert_eq!((book.next_end(5), book.next_end(10), book.next_end(20)), (Some(10), Some(20), None));
         assert!(!book.sweep(9) && book.sweep(10) && book.sweep(20) && !book.sweep(30));
         assert_eq!(book.len(), 1);
-        assert_eq!(book.compiled().len(), 1);
+        assert_eq!(book.compiled().all.len(), 1);
     }
 
     proptest! {

@@ -109,7 +109,7 @@ fn explain_one(
     }
     let now_ms = now_ms();
     let limits = domain.root.limits(counted).map(|rule| {
-        let by_override = overridden.deciding(rule, counted, now_ms);
+        let by_override = overridden.deciding(rule, counted, || now_ms);
         let decider = by_override.map_or(&**rule, |(_, decider)| decider);
         let matched = MatchedRule {
             by_override: by_override.map(|(stated, _)| AppliedOverride::new(domain, rule, stated)),

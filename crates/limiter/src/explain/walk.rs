@@ -5,7 +5,7 @@ use tollgate_core::{
     descriptor::Entry,
     lease::{self, LeaseId},
 };
-use tollgate_rules::{Branch, Level, Rule, UTILIZATION_KEY};
+use tollgate_rules::{Level, Rule, UTILIZATION_KEY};
 use tollgate_shedding::{Priority, Utilization};
 
 /// Maximum number of descriptors listed when none matches.
@@ -36,14 +36,14 @@ pub(super) fn steps(root: &Level, entries: &[Entry<'_>]) -> Vec<Step> {
     let mut steps = Vec::with_capacity(entries.len());
     for (depth, entry) in entries.iter().enumerate() {
         let mut step = step(*entry, None);
-        let branches = level.branches(*entry);
-        let Some(((taken, node), others)) = branches.split_first() else {
+        let mut branches = level.branches(*entry).into_iter();
+        let Some((taken, node)) = branches.next() else {
             step.note = Some(miss(level));
             steps.push(step);
             return steps;
         };
-        step.taken = Some(describe(taken, *entry));
-        step.passed_over = others.iter().map(|(other, _)| describe(other, *entry)).collect();
+        step.taken = Some(taken);
+        step.passed_over = branches.map(|(other, _)| other).collect();
         let is_last = depth.saturating_add(1) == entries.len();
         if is_last && node.rule.is_none() {
             let note = "it states no rate_limit, and no other descriptor is tried in its place";
@@ -97,14 +97,4 @@ fn miss(level: &Level) -> String {
     let listed: Vec<&str> = stated.iter().take(MAX_LISTED).map(String::as_str).collect();
     let more = if stated.len() > MAX_LISTED { ", …" } else { "" };
     format!("nothing matches; stated here: {}{more}", listed.join(", "))
-}
-
-fn describe(branch: &Branch, entry: Entry<'_>) -> String {
-    match branch {
-        Branch::Exact => format!("the exact value {}_{}", entry.key, entry.value),
-        Branch::Wildcard(stated) => format!("the wildcard {stated}"),
-        Branch::Cidr(range) => format!("the range {range}"),
-        Branch::Regex(regex) => format!("the expression {regex}"),
-        Branch::Key => format!("the key {} with any value", entry.key),
-    }
 }

@@ -160,7 +160,7 @@ fn decider(rule: &Arc<Rule>, domain: &str, cell: &CellKey, overridden: &Overridd
             Entry { key: &segment.key, value }
         })
         .collect();
-    Arc::clone(overridden.rule_of(rule, &entries, now_ms).unwrap_or(rule))
+    Arc::clone(overridden.rule_of(rule, &entries, now_ms))
 }
 
 /// The verdicts in the order of the call's checks; the store returns them cell by cell.

@@ -187,7 +187,8 @@ async fn overrides_of_the_primary_region_decide() {
     };
     let of_key = stated(1, &[("k", "v")], "{\"requests_per_unit\": 1}");
     let of_rule = stated(2, &[], "{\"requests_per_unit\": 2}");
-    bench.rules.override_rules(Arc::new(RuleOverrides::new(1, [of_key, of_rule])));
+    let overrides = RuleOverrides { revision: 1, all: [of_key, of_rule].into() };
+    bench.rules.override_rules(Arc::new(overrides));
     for (value, limit) in [("v".to_owned(), 1), ("w".to_owned(), 2), ("long".repeat(100), 2)] {
         for at in 0..3 {
             let reply = bench.answer(call(bench.counter("k", &value), Hits::ONE)).await;

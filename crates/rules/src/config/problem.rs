@@ -58,17 +58,8 @@ impl fmt::Display for Problem {
 pub struct Report {
     problems: Vec<Problem>,
     more: usize,
-    completion: Completion,
-}
-
-/// Part of a configuration that was read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Completion {
-    /// The whole configuration.
-    #[default]
-    Complete,
-    /// The part before there were too many errors.
-    Aborted,
+    /// Whether there were too many errors, so that the rest was not read.
+    is_aborted: bool,
 }
 
 impl Report {
@@ -92,10 +83,10 @@ impl fmt::Display for Report {
             }
             write!(f, "{problem}")?;
         }
-        match (self.more, self.completion) {
-            (0, Completion::Complete) => Ok(()),
-            (more, Completion::Complete) => write!(f, "\nand {more} more"),
-            (_, Completion::Aborted) => f.write_str("\nand possibly more; the rest was not checked"),
+        match self.more {
+            _ if self.is_aborted => f.write_str("\nand possibly more; the rest was not checked"),
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
         }
     }
 }
@@ -139,7 +130,8 @@ pub struct Problems {
     warnings: Vec<Problem>,
     /// Number of problems found after the lists were full.
     more: usize,
-    completion: Completion,
+    /// Whether there are too many errors, so that the rest is not read.
+    is_aborted: bool,
     strict: bool,
     /// Names of the files that are laid over others, by their layers.
     layers: Vec<Rc<str>>,
@@ -205,7 +197,7 @@ impl Problems {
         if found.len() >= Self::MAX_PROBLEMS {
             self.more = self.more.saturating_add(1);
             if severity == Severity::Error {
-                self.completion = Completion::Aborted;
+                self.is_aborted = true;
             }
             return;
         }
@@ -221,12 +213,12 @@ impl Problems {
 
     /// Aborts after an error: the rest is not checked.
     pub const fn abort(&mut self) {
-        self.completion = Completion::Aborted;
+        self.is_aborted = true;
     }
 
     /// Whether reading and compiling may stop.
-    pub fn is_full(&self) -> bool {
-        self.completion == Completion::Aborted
+    pub const fn is_full(&self) -> bool {
+        self.is_aborted
     }
 
     /// Returns the report of all problems; `Ok` if there are only warnings.
@@ -236,7 +228,7 @@ impl Problems {
         let mut problems = self.errors;
         problems.append(&mut self.warnings);
         problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
-        let report = Report { problems, more: self.more, completion: self.completion };
+        let report = Report { problems, more: self.more, is_aborted: self.is_aborted };
         if has_errors { Err(report) } else { Ok(report) }
     }
 }

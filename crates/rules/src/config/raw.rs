@@ -51,10 +51,7 @@ impl<T> Stated<T> {
 impl<T> Field<T> {
     /// The value with its position, if it is valid.
     pub const fn stated(&self) -> Option<&Stated<T>> {
-        match self {
-            Self::Stated(stated) => Some(stated),
-            Self::Absent | Self::Invalid => None,
-        }
+        if let Self::Stated(stated) = self { Some(stated) } else { None }
     }
 
     /// The position of the value, if it is valid.
@@ -78,10 +75,7 @@ impl<T> Field<T> {
 
     /// The value with its position, if it is valid.
     pub fn into_stated(self) -> Option<Stated<T>> {
-        match self {
-            Self::Stated(stated) => Some(stated),
-            Self::Absent | Self::Invalid => None,
-        }
+        if let Self::Stated(stated) = self { Some(stated) } else { None }
     }
 
     /// Whether the key is present, with any value.

@@ -9,7 +9,7 @@ use super::{
     raw::{Field, Stated},
     reader::Reader,
     vocabulary::nearest,
-    yaml::{Content, Layer, Node, Position, parse},
+    yaml::{Content, Layer, Node, Position},
 };
 
 /// Regions of one generation, in the order of their names. Valid by construction.
@@ -106,24 +106,13 @@ const MAX_NAME_BYTES: usize = 63;
 /// All problems, with their lines.
 pub fn read_regions(name: &str, bytes: &[u8]) -> Result<RegionTable, Report> {
     let mut problems = Problems::new(true);
-    let table = match parse(bytes, Layer::BASE) {
-        Ok(document) => {
-            for warning in document.warnings {
-                problems.warning(name, warning.at, warning.path, warning.message);
-            }
-            let mut reader = TableReader(Reader { file: name, problems: &mut problems });
-            match &document.root {
-                Some(root) => reader.table(root),
-                None => {
-                    let message = "is empty; expected generation and regions";
-                    reader.refuse(Position::WHOLE, &Path::Root, message)
-                }
-            }
+    let mut reader = TableReader(Reader { file: name, problems: &mut problems });
+    let table = match reader.0.root(bytes, Layer::BASE) {
+        Some(Some(root)) => reader.table(&root),
+        Some(None) => {
+            reader.refuse(Position::WHOLE, &Path::Root, "is empty; expected generation and regions")
         }
-        Err(mistake) => {
-            problems.error(name, mistake.at, mistake.path, mistake.message);
-            None
-        }
+        None => None,
     };
     let report = problems.finish()?;
     table.ok_or(report)

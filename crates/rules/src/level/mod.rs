@@ -13,7 +13,7 @@ use tollgate_core::{algorithm::Algorithm, descriptor::Entry, lease};
 use super::{CidrTable, Regex, Rule, Segment, UTILIZATION_KEY, Value, Wildcard};
 use super::{addresses::canonical_text, path::join};
 
-/// Branches for one entry of a descriptor, tried in the order of [`Branch`].
+/// Branches for one entry of a descriptor, tried in the order of [`Level::branches`].
 #[derive(Debug, Default)]
 pub struct Level {
     /// Nodes of keys, values and wildcards.
@@ -61,25 +61,6 @@ pub struct Node {
     pub children: Level,
 }
 
-/// Kind of a match, in order of precedence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Branch {
-    /// Key and value are equal.
-    Exact,
-    /// The pattern matches; its text.
-    Wildcard(Box<str>),
-    /// The range contains the value; the longest prefix has precedence.
-    Cidr(IpNet),
-    /// The expression matches; its text. The first in the configuration has precedence.
-    Regex(Box<str>),
-    /// The key is equal, and configured without a value.
-    Key,
-}
-
-/// Error of a descriptor that the level contains already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Duplicate;
-
 /// Text `key_value`, short ones without an allocation.
 type Composite = SmallVec<[u8; 128]>;
 
@@ -90,36 +71,23 @@ impl Node {
 }
 
 impl Level {
-    /// Adds a descriptor.
-    ///
-    /// # Errors
-    /// [`Duplicate`] if the level has one of the same text.
-    pub fn insert(&mut self, matcher: &Matcher<'_>, node: Node) -> Result<(), Duplicate> {
+    /// Adds a descriptor. The level has none of the same text.
+    pub fn insert(&mut self, matcher: Matcher<'_>, node: Node) {
         match matcher {
             Matcher::Stated { key, value } => {
                 let stated = join(key, value);
-                if self.stated.contains_key(&*stated) {
-                    return Err(Duplicate);
-                }
                 let at = self.nodes.len();
                 self.nodes.push(node);
                 if let Some(wildcard) = Wildcard::parse(&stated) {
                     self.wildcards.push((wildcard, at));
                 }
                 self.stated.insert(stated, at);
-                Ok(())
             }
             Matcher::Cidr(key, range) => {
-                let cidrs = &mut self.by_key.entry((*key).into()).or_default().cidrs;
-                cidrs.insert(*range, node).map_err(|_| Duplicate)
+                self.by_key.entry(key.into()).or_default().cidrs.change(range, |found| *found = node);
             }
             Matcher::Regex(key, regex) => {
-                let regexes = &mut self.by_key.entry((*key).into()).or_default().regexes;
-                if regexes.iter().any(|(known, _)| known.as_str() == regex.as_str()) {
-                    return Err(Duplicate);
-                }
-                regexes.push((regex.clone(), node));
-                Ok(())
+                self.by_key.entry(key.into()).or_default().regexes.push((regex, node));
             }
         }
     }
@@ -207,26 +175,28 @@ impl Level {
         self.stated.get(text).and_then(|at| self.nodes.get(*at))
     }
 
-    /// All branches that match an entry, the selected one first.
-    pub fn branches(&self, entry: Entry<'_>) -> Vec<(Branch, &Node)> {
+    /// All branches that match an entry, in words, the selected one first: equal key and value, patterns, ranges with the longest
+    /// prefix first, expressions in the order of the configuration, the key alone.
+    pub fn branches(&self, entry: Entry<'_>) -> Vec<(String, &Node)> {
         let text = format!("{}_{}", entry.key, entry.value);
-        let exact = self.node_stated(&text).map(|node| (Branch::Exact, node));
+        let exact = self.node_stated(&text).map(|node| (format!("the exact value {text}"), node));
         let wildcards = self.wildcards.iter().filter(|(wildcard, _)| wildcard.matches(&text));
         let wildcards = wildcards.filter_map(|(wildcard, at)| {
-            let branch = Branch::Wildcard(wildcard.to_string().into());
             // An entry that equals the pattern's text is the exact match above.
-            self.nodes.get(*at).filter(|_| wildcard.to_string() != text).map(|node| (branch, node))
+            let node = self.nodes.get(*at).filter(|_| wildcard.to_string() != text)?;
+            Some((format!("the wildcard {wildcard}"), node))
         });
         let by_key = self.by_key.get(entry.key);
         let cidrs = by_key.into_iter().flat_map(|by_key| by_key.cidrs.matching(entry.value));
         let regexes = by_key.into_iter().flat_map(|by_key| by_key.regexes.iter());
         let regexes = regexes.filter(|(regex, _)| regex.is_match(entry.value));
-        let key = self.node_stated(entry.key).map(|node| (Branch::Key, node));
+        let key =
+            self.node_stated(entry.key).map(|node| (format!("the key {} with any value", entry.key), node));
         exact
             .into_iter()
             .chain(wildcards)
-            .chain(cidrs.map(|(range, node)| (Branch::Cidr(range), node)))
-            .chain(regexes.map(|(regex, node)| (Branch::Regex(regex.as_str().into()), node)))
+            .chain(cidrs.map(|(range, node)| (format!("the range {range}"), node)))
+            .chain(regexes.map(|(regex, node)| (format!("the expression {}", regex.as_str()), node)))
             .chain(key)
             .collect()
     }

@@ -14,13 +14,16 @@ pub type StatedPair<'a> = (&'a str, &'a str, ValueMatch);
 /// Validated entry of a list.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    id: Box<str>,
-    list: List,
+    /// Unique identifier.
+    pub id: Box<str>,
+    /// The list of the entry.
+    pub list: List,
     /// The domain; `None` for all domains.
     domain: Option<Box<str>>,
     /// At least one pair.
     pairs: Box<[(Box<str>, Pattern)]>,
-    expires_at_ms: Option<u64>,
+    /// End of the entry in milliseconds since 1970, if it has one.
+    pub expires_at_ms: Option<u64>,
 }
 
 /// Error of an invalid entry of a list.
@@ -96,21 +99,6 @@ impl Listing {
             }
             _ => Err(ListingError::TooManyPairs),
         }
-    }
-
-    /// Unique identifier.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// The list of the entry.
-    pub const fn list(&self) -> List {
-        self.list
-    }
-
-    /// End of the entry in milliseconds since 1970, if it has one.
-    pub const fn expires_at_ms(&self) -> Option<u64> {
-        self.expires_at_ms
     }
 
     /// Whether the entry has not ended.

@@ -5,7 +5,6 @@ mod listing;
 use std::collections::HashMap;
 
 use foldhash::quality::RandomState;
-use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{EnforcedShare, descriptor::Entry};
 
@@ -81,7 +80,7 @@ impl Lists {
         listings: impl IntoIterator<Item = Listing>,
         switches: impl IntoIterator<Item = (Box<str>, Box<str>, SwitchMode)>,
     ) -> Self {
-        let (allow, deny) = listings.into_iter().partition(|listing| listing.list() == List::Allow);
+        let (allow, deny) = listings.into_iter().partition(|listing| listing.list == List::Allow);
         let mut lists =
             Self { generation, allow: Index::new(allow), deny: Index::new(deny), ..Self::default() };
         for (domain, path, mode) in switches {
@@ -135,7 +134,7 @@ impl Lists {
     /// The entry that denies such a request, unless one allows it; of several entries the one that ends last.
     pub fn denying(&self, domain: &str, entries: &[Entry<'_>], now_ms: u64) -> Option<&Listing> {
         let active = self.deny.matching(domain, entries).filter(|listing| listing.is_active_at(now_ms));
-        active.max_by_key(|listing| listing.expires_at_ms().unwrap_or(u64::MAX))
+        active.max_by_key(|listing| listing.expires_at_ms.unwrap_or(u64::MAX))
     }
 
     /// Mode of the rule at `path`, if an operator set one: never an emergency.
@@ -231,7 +230,6 @@ type Pair = (Box<str>, Pattern);
 impl Index {
     fn new(listings: Vec<Listing>) -> Self {
         let mut index = Self { listings, ..Self::default() };
-        let mut ranges: Map<(Option<&str>, &str, IpNet), Vec<usize>> = Map::default();
         let counts = counts(&index.listings);
         for (at, listing) in index.listings.iter().enumerate() {
             let count = |(key, pattern): &Pair| match pattern {
@@ -252,19 +250,7 @@ impl Index {
             match pattern {
                 Pattern::Exact(text) => values.exact.entry(text.clone()).or_default().push(at),
                 Pattern::Wildcard(wildcard) => values.wildcards.push((wildcard.clone(), at)),
-                Pattern::Range(range) => {
-                    ranges.entry((listing.domain(), &**key, *range)).or_default().push(at);
-                }
-            }
-        }
-        for ((domain, key, range), found) in ranges {
-            let keys = match domain {
-                Some(domain) => index.by_domain.get_mut(domain),
-                None => Some(&mut index.everywhere),
-            };
-            if let Some(values) = keys.and_then(|keys| keys.get_mut(key)) {
-                // Each range occurs once.
-                let _ = values.ranges.insert(range, found);
+                Pattern::Range(range) => values.ranges.change(*range, |found| found.push(at)),
             }
         }
         index

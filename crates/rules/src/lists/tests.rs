@@ -69,13 +69,13 @@ proptest! {
         let denied = lists(List::Deny, &stated);
         let found = denied.denying(domain, &entries, NOW);
         let longest = expected.iter().map(|at| stated[*at].2.unwrap_or(u64::MAX)).max();
-        prop_assert_eq!(found.map(|entry| entry.expires_at_ms().unwrap_or(u64::MAX)), longest);
-        prop_assert!(found.is_none_or(|entry| expected.contains(&entry.id().parse().expect("a number"))));
+        prop_assert_eq!(found.map(|entry| entry.expires_at_ms.unwrap_or(u64::MAX)), longest);
+        prop_assert!(found.is_none_or(|entry| expected.contains(&entry.id.parse().expect("a number"))));
         prop_assert!(denied.allowing(domain, &entries, NOW).is_none());
         let allowed = lists(List::Allow, &stated);
         let found = allowed.allowing(domain, &entries, NOW);
         prop_assert_eq!(found.is_some(), !expected.is_empty());
-        prop_assert!(found.is_none_or(|entry| expected.contains(&entry.id().parse().expect("a number"))));
+        prop_assert!(found.is_none_or(|entry| expected.contains(&entry.id.parse().expect("a number"))));
         prop_assert_eq!(denied.has_lists(), !stated.is_empty());
     }
 }
@@ -89,7 +89,7 @@ fn entries_that_share_a_common_pair_are_found_by_the_rarer_one() {
     ];
     let lists = lists(List::Deny, &stated);
     let found =
-        |pairs: &[(&str, &str)]| lists.denying("d", &entries(pairs), NOW).map(|entry| entry.id().to_owned());
+        |pairs: &[(&str, &str)]| lists.denying("d", &entries(pairs), NOW).map(|entry| entry.id.to_string());
     assert_eq!(found(&[("tenant", "t"), ("key", "two")]).as_deref(), Some("1"));
     assert_eq!(found(&[("tenant", "t"), ("key", "three")]), None);
     assert_eq!(
@@ -107,7 +107,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             Segment { key: (*key).into(), stated: (*key).into(), value: Value::Open, value_to_metric: false };
         let rule = Rule { segments: [segment].into(), ..Rule::default() };
         let node = Node { rule: Some(rule.into()), ..Node::default() };
-        root.insert(&Matcher::Stated { key, value: "" }, node).expect("distinct");
+        root.insert(Matcher::Stated { key, value: "" }, node);
     }
     Rules::new([Domain { name: domain.into(), root, ..Domain::default() }])
 }

@@ -50,35 +50,10 @@ impl RuleOverride {
 /// All overrides of rules, some of which may have ended. Immutable, like the rules.
 #[derive(Debug, Default)]
 pub struct RuleOverrides {
-    revision: u64,
-    all: Box<[Arc<RuleOverride>]>,
-}
-
-impl RuleOverrides {
-    /// Returns the overrides of a revision.
-    pub fn new(revision: u64, all: impl IntoIterator<Item = Arc<RuleOverride>>) -> Self {
-        Self { revision, all: all.into_iter().collect() }
-    }
-
     /// Revision of the overrides, which grows with every change.
-    pub const fn revision(&self) -> u64 {
-        self.revision
-    }
-
+    pub revision: u64,
     /// All overrides.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<RuleOverride>> {
-        self.all.iter()
-    }
-
-    /// Number of overrides.
-    pub const fn len(&self) -> usize {
-        self.all.len()
-    }
-
-    /// Whether there are none.
-    pub const fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
+    pub all: Box<[Arc<RuleOverride>]>,
 }
 
 /// Bytes behind a key and behind a value, which no text in UTF-8 contains: so no two keys have one form.

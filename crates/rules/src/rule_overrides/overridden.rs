@@ -30,9 +30,10 @@ pub struct Overridden {
     /// Empty if no rule is overridden.
     rules: Vec<Option<Box<OverriddenRule>>>,
     hasher: RandomState,
-    counts: OverriddenCounts,
-    /// The first of those without effect.
-    unmatched: Vec<UnmatchedOverride>,
+    /// Numbers of overrides that were active when they were resolved.
+    pub counts: OverriddenCounts,
+    /// Overrides without effect, at most 1,000.
+    pub unmatched: Vec<UnmatchedOverride>,
 }
 
 /// Numbers of overrides.
@@ -86,7 +87,7 @@ struct KeyOverride {
 impl Overridden {
     /// Resolves the overrides that are active at `now_ms`, in milliseconds since 1970, for `rules`.
     pub fn new(rules: &Rules, overrides: &RuleOverrides, now_ms: u64) -> Self {
-        let active: Vec<_> = overrides.iter().filter(|stated| stated.is_active_at(now_ms)).collect();
+        let active: Vec<_> = overrides.all.iter().filter(|stated| stated.is_active_at(now_ms)).collect();
         let mut overridden = Self::default();
         if active.is_empty() {
             return overridden;
@@ -162,36 +163,39 @@ impl Overridden {
         }
     }
 
-    /// Numbers of overrides that were active when they were resolved.
-    pub const fn counts(&self) -> OverriddenCounts {
-        self.counts
-    }
-
-    /// Overrides without effect, at most 1,000.
-    pub fn unmatched(&self) -> &[UnmatchedOverride] {
-        &self.unmatched
-    }
-
-    /// The rule that decides a request with these entries in the place of `rule`, if an override is active; `now_ms`
-    /// returns the time in milliseconds since 1970. An override of the key precedes one of the rule.
-    pub fn rule_of(
-        &self,
-        rule: &Rule,
-        entries: &[Entry<'_>],
-        now_ms: impl FnOnce() -> u64,
-    ) -> Option<&Arc<Rule>> {
-        self.of_rule(rule)?.decider(&self.hasher, rule, entries, now_ms).map(|(decider, _)| decider)
-    }
-
-    /// The override that decides a request with these entries, and the rule that it makes.
+    /// The override that decides a request with these entries in the place of `rule`, if one is active, and the rule that it
+    /// makes; `now_ms` returns the time in milliseconds since 1970. An override of the key precedes one of the rule.
     pub fn deciding(
         &self,
         rule: &Rule,
         entries: &[Entry<'_>],
-        now_ms: u64,
+        now_ms: impl FnOnce() -> u64,
     ) -> Option<(&Arc<RuleOverride>, &Arc<Rule>)> {
-        let (decider, stated) = self.of_rule(rule)?.decider(&self.hasher, rule, entries, || now_ms)?;
-        Some((stated, decider))
+        let OverriddenRule { whole, keys, limits } = self.of_rule(rule)?;
+        let key = (!keys.is_empty()).then(|| of_request(rule, entries));
+        let of_key = key.and_then(|key| {
+            let hash = self.hasher.hash_one(key.as_slice());
+            keys.find(hash, |known| known.key.as_slice() == key.as_slice())
+        });
+        if of_key.is_none() && whole.is_none() {
+            return None;
+        }
+        let now_ms = now_ms();
+        if let Some(found) = of_key.filter(|found| now_ms < found.ends_at_ms) {
+            return Some((&found.stated, limits.get(found.limit as usize)?));
+        }
+        let whole = whole.as_ref().filter(|whole| whole.stated.is_active_at(now_ms))?;
+        Some((&whole.stated, &whole.rule))
+    }
+
+    /// The rule that decides such a request: `rule`, unless an override is active.
+    pub fn rule_of<'r>(
+        &'r self,
+        rule: &'r Arc<Rule>,
+        entries: &[Entry<'_>],
+        now_ms: impl FnOnce() -> u64,
+    ) -> &'r Arc<Rule> {
+        self.deciding(rule, entries, now_ms).map_or(rule, |(_, rule)| rule)
     }
 
     /// The override of a whole rule, and the rule that it makes.
@@ -207,31 +211,6 @@ impl Overridden {
 
     fn of_rule(&self, rule: &Rule) -> Option<&OverriddenRule> {
         self.rules.get(rule.index().as_usize())?.as_deref()
-    }
-}
-
-impl OverriddenRule {
-    fn decider(
-        &self,
-        hasher: &RandomState,
-        rule: &Rule,
-        entries: &[Entry<'_>],
-        now_ms: impl FnOnce() -> u64,
-    ) -> Option<(&Arc<Rule>, &Arc<RuleOverride>)> {
-        let key = (!self.keys.is_empty()).then(|| of_request(rule, entries));
-        let of_key = key.and_then(|key| {
-            let hash = hasher.hash_one(key.as_slice());
-            self.keys.find(hash, |known| known.key.as_slice() == key.as_slice())
-        });
-        if of_key.is_none() && self.whole.is_none() {
-            return None;
-        }
-        let now_ms = now_ms();
-        if let Some(found) = of_key.filter(|found| now_ms < found.ends_at_ms) {
-            return Some((self.limits.get(found.limit as usize)?, &found.stated));
-        }
-        let whole = self.whole.as_ref().filter(|whole| whole.stated.is_active_at(now_ms))?;
-        Some((&whole.rule, &whole.stated))
     }
 }
 

@@ -28,7 +28,7 @@ fn stated(rule: &str, key: &[(&str, &str)], limit: u32, ends_at_ms: Option<u64>)
 fn limit(rules: &Rules, overridden: &Overridden, pairs: &[(&str, &str)], now_ms: u64) -> u32 {
     let entries: Vec<_> = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
     let rule = rules.domain("d").expect("stated").root.rule(&entries).expect("matches");
-    let decider = overridden.rule_of(rule, &entries, || now_ms).unwrap_or(rule);
+    let decider = overridden.rule_of(rule, &entries, || now_ms);
     assert_eq!(decider.index(), rule.index());
     let Limit::Quota { quota, .. } = decider.limit else { panic!("unlimited") };
     u32::try_from(quota.limit).expect("small")
@@ -42,14 +42,15 @@ fn an_override_of_a_key_precedes_one_of_its_rule() {
         stated("api_key", &[("api_key", "abc")], 20, None),
         stated("tenant.user", &[("tenant", "t"), ("user", "u")], 30, None),
     ];
-    let overridden = Overridden::new(&rules, &RuleOverrides::new(1, all), NOW);
+    let all = RuleOverrides { revision: 1, all: all.into() };
+    let overridden = Overridden::new(&rules, &all, NOW);
     let limit = |pairs: &[(&str, &str)]| limit(&rules, &overridden, pairs, NOW);
     assert_eq!(limit(&[("api_key", "abc")]), 20);
     assert_eq!(limit(&[("api_key", "abcd")]), 10);
     assert_eq!(limit(&[("plan", "pro")]), 1);
     assert_eq!(limit(&[("tenant", "t"), ("user", "u")]), 30);
     assert_eq!(limit(&[("tenant", "u"), ("user", "t")]), 1);
-    assert_eq!(overridden.counts(), OverriddenCounts { rules: 1, keys: 2, unmatched: 0 });
+    assert_eq!(overridden.counts, OverriddenCounts { rules: 1, keys: 2, unmatched: 0 });
 }
 
 #[test]
@@ -60,11 +61,12 @@ fn overrides_end_at_their_end_without_another_activation() {
         stated("api_key", &[("api_key", "abc")], 20, Some(NOW + 3)),
         stated("plan_pro", &[], 30, Some(NOW)),
     ];
-    let overridden = Overridden::new(&rules, &RuleOverrides::new(1, all), NOW);
+    let all = RuleOverrides { revision: 1, all: all.into() };
+    let overridden = Overridden::new(&rules, &all, NOW);
     let at = |now| limit(&rules, &overridden, &[("api_key", "abc")], now);
     assert_eq!([NOW, NOW + 2, NOW + 3, NOW + 4, NOW + 5].map(at), [20, 20, 10, 10, 1]);
     assert_eq!(limit(&rules, &overridden, &[("plan", "pro")], NOW), 1, "it had ended before");
-    assert_eq!(overridden.counts(), OverriddenCounts { rules: 1, keys: 1, unmatched: 0 });
+    assert_eq!(overridden.counts, OverriddenCounts { rules: 1, keys: 1, unmatched: 0 });
 }
 
 #[test]
@@ -82,9 +84,10 @@ fn overrides_without_effect_are_reported_with_the_reason() {
             ..(*stated("api_key", &[], 6, None)).clone()
         }),
     ];
-    let overridden = Overridden::new(&rules, &RuleOverrides::new(1, all), NOW);
-    assert_eq!(overridden.counts(), OverriddenCounts { rules: 0, keys: 0, unmatched: 6 });
-    let reasons: Vec<_> = overridden.unmatched().iter().map(|found| &*found.reason).collect();
+    let all = RuleOverrides { revision: 1, all: all.into() };
+    let overridden = Overridden::new(&rules, &all, NOW);
+    assert_eq!(overridden.counts, OverriddenCounts { rules: 0, keys: 0, unmatched: 6 });
+    let reasons: Vec<_> = overridden.unmatched.iter().map(|found| &*found.reason).collect();
     let absent = "no active rule";
     let parts = [absent, "expected no key", "expected tenant, user", absent, absent, "burst"];
     assert!(reasons.iter().zip(parts).all(|(reason, part)| reason.contains(part)), "{reasons:?}");
@@ -114,7 +117,8 @@ proptest! {
         let rules = rules();
         let all = stated_keys.iter().map(|(value, limit)| stated("api_key", &[("api_key", value)], *limit, None));
         let all = all.chain(whole.map(|limit| stated("api_key", &[], limit, None)));
-        let overridden = Overridden::new(&rules, &RuleOverrides::new(1, all), NOW);
+        let all = RuleOverrides { revision: 1, all: all.collect() };
+        let overridden = Overridden::new(&rules, &all, NOW);
         let expected = stated_keys.get(api_key).copied().or(whole).unwrap_or(1);
         prop_assert_eq!(limit(&rules, &overridden, &[("api_key", api_key)], NOW), expected);
     }
@@ -159,9 +163,9 @@ fn a_key_that_no_request_of_the_rule_has_is_without_effect() {
         ("group_*.user", &[("user", "b")], Some("expected group_*, user")),
     ] {
         assert!(paths.iter().any(|path| path == rule), "{rule} of {paths:?}");
-        let all = RuleOverrides::new(1, [stated(rule, key, 10, None)]);
+        let all = RuleOverrides { revision: 1, all: [stated(rule, key, 10, None)].into() };
         let overridden = Overridden::new(&rules, &all, NOW);
-        let reason = overridden.unmatched().first().map(|unmatched| &*unmatched.reason);
+        let reason = overridden.unmatched.first().map(|unmatched| &*unmatched.reason);
         match expected {
             None => assert_eq!(reason, None, "{rule} {key:?}"),
             Some(expected) => {

@@ -140,8 +140,7 @@ impl Demand {
             let entries: Vec<Entry<'_>> =
                 entries.iter().map(|OwnedEntry { key, value }| Entry { key, value }).collect();
             for found in domain.root.limits(&entries) {
-                let rule =
-                    overridden.rule_of(found, &entries, || now_s.saturating_mul(1_000)).unwrap_or(found);
+                let rule = overridden.rule_of(found, &entries, || now_s.saturating_mul(1_000));
                 self.add_to(domain, rule, &entries, *hits, now_s);
             }
         }

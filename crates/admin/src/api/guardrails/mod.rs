@@ -142,7 +142,7 @@ pub(super) const MAX_DENIED_PER_MILLE: u64 = 50;
 /// The guardrails that adding an entry would violate, with the traffic of the last minute on this instance. Takes some
 /// milliseconds for each domain.
 pub(super) fn violations_of_entry(listing: &Listing) -> Vec<Violation> {
-    match listing.list() {
+    match listing.list {
         List::Allow => Vec::new(),
         List::Deny if listing.is_unselective() => vec![Violation {
             code: ViolationCode::DeniesAll,
@@ -183,7 +183,7 @@ pub(super) fn violations_of_overrides(
     overrides: &RuleOverrides,
     now_ms: u64,
 ) -> Vec<Violation> {
-    let whole = overrides.iter().filter(|stated| stated.key.is_empty());
+    let whole = overrides.all.iter().filter(|stated| stated.key.is_empty());
     let denying = whole.filter_map(|stated| {
         let mut rules = rules.domain(&stated.domain)?.root.rules();
         let rule = rules.find(|rule| *rule.path() == *stated.rule)?;

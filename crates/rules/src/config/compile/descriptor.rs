@@ -12,7 +12,7 @@ use super::{
     Origin, Site,
     domain::DomainBuilder,
     limit::Defaults,
-    limit_keys::LimitKeys,
+    limit_keys,
     mappings::metadata_of,
     overdraft,
     parameters::Reporter,
@@ -21,7 +21,7 @@ use super::{
     tree_level::{Budget, LevelBuilder, MAX_PATH_BYTES},
 };
 use crate::{
-    Derived, Node, Rule, Segment, Wildcard,
+    Node, Rule, Segment, Wildcard,
     config::{
         Options, layers,
         problem::Path,
@@ -30,14 +30,6 @@ use crate::{
         yaml::Position,
     },
 };
-
-/// Place of a limit in its descriptor.
-#[derive(Clone, Copy)]
-pub(super) struct LimitSite<'a> {
-    pub(super) path: &'a Path<'a>,
-    /// Whether it is one of several limits.
-    pub(super) is_of_several: bool,
-}
 
 /// Reads a flag of a descriptor.
 type ReadFlag = fn(&RawDescriptor) -> &Field<bool>;
@@ -157,7 +149,7 @@ impl Compiler<'_> {
                 extra_limits.extend(rules);
                 first
             }
-            (Field::Stated(limit), ..) => self.rule(raw, limit, segments, path),
+            (Field::Stated(limit), ..) => self.rule(raw, limit, segments, path, &path.key("rate_limit")),
             (Field::Invalid, ..) | (_, Field::Invalid, _) | (.., Field::Invalid) => None,
             (Field::Absent, Field::Absent, Field::Absent) => {
                 self.warn_without_effect(raw, path);
@@ -212,50 +204,26 @@ impl Compiler<'_> {
         }
     }
 
+    /// Compiles the limit at `limit_path` of the descriptor at `path`.
     pub(super) fn rule(
         &mut self,
         raw: &RawDescriptor,
         limit: &Stated<RawRateLimit>,
         segments: &[Segment],
         path: &Path<'_>,
-    ) -> Option<Arc<Rule>> {
-        let limit_path = path.key("rate_limit");
-        self.rule_at(raw, limit, segments, path, LimitSite { path: &limit_path, is_of_several: false })
-    }
-
-    /// Compiles the limit at `site` of the descriptor at `path`.
-    pub(super) fn rule_at(
-        &mut self,
-        raw: &RawDescriptor,
-        limit: &Stated<RawRateLimit>,
-        segments: &[Segment],
-        path: &Path<'_>,
-        site: LimitSite<'_>,
+        limit_path: &Path<'_>,
     ) -> Option<Arc<Rule>> {
         self.charge_path(raw, segments, path)?;
-        let limit_path = *site.path;
-        let replaces = self.replaces(&limit.value, &limit_path);
+        let replaces = self.replaces(&limit.value, limit_path);
         let metadata = raw.metadata.stated();
         let metadata = metadata
             .and_then(|metadata| metadata_of(&mut self.reporter, &metadata.value, &path.key("metadata")));
-        let keys = LimitKeys::read(self, raw, limit, segments, path, &limit_path);
-        let stated = keys.limit?;
-        let part = site.is_of_several.then(|| several::part_of(&limit.value, &stated, segments));
+        let keys = limit_keys::read(self, raw, limit, segments, path, limit_path)?;
+        let is_of_several = raw.rate_limits.stated().is_some();
+        let part = is_of_several.then(|| several::part_of(&limit.value, &keys.limit, segments));
         let at = if part.is_some() { limit.at } else { raw.at };
         let rule = Arc::new(Rule {
-            limit: stated,
             part,
-            shedding: None,
-            sync: keys.sync?,
-            scope: keys.scope,
-            on_share_exhausted: keys.on_share_exhausted,
-            overdraft: keys.is_overdraft,
-            ban: keys.ban?,
-            notify: keys.notify?,
-            weights: keys.weights?,
-            on_store_error: keys.on_store_error,
-            degraded_limit: keys.degraded_limit,
-            retry_after_spread: keys.retry_after_spread,
             name: limit.value.name.text().into(),
             replaces,
             shadow_mode: raw.shadow_mode.or_default(),
@@ -264,11 +232,10 @@ impl Compiler<'_> {
             metadata,
             segments: segments.into(),
             origin: ((**self.reporter.file).into(), at.line()),
-            rollout: keys.rollout?,
             stated: layers::stated_values(self.reporter.file, raw, &limit.value, self.reporter.problems),
-            derived: Derived::default(),
+            ..keys
         });
-        overdraft::warn_of_lost_charges(self, &rule, &limit.value, at, &limit_path);
+        overdraft::warn_of_lost_charges(self, &rule, &limit.value, at, limit_path);
         self.add_counter(&rule, raw, path);
         Some(rule)
     }

@@ -5,12 +5,11 @@ use std::{fmt, time::Duration};
 use tollgate_core::{
     SyncMode,
     algorithm::{Algorithm, Policy, queue::MAX_QUEUED},
-    ban::BanPolicy,
 };
 
 use super::{ban, descriptor::Compiler, mappings, overdraft, parameters::Reporter, rollout, scope};
 use crate::{
-    Limit, NotifyThresholds, OnShareExhausted, OnStoreError, Rollout, Scope, Segment, Weights,
+    Limit, NotifyThresholds, OnStoreError, Rule, Scope, Segment,
     config::{
         problem::Path,
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
@@ -59,57 +58,47 @@ impl<'a> StatedLimit<'a> {
     }
 }
 
-/// Values of the keys; the outer `None` of a value states that it is invalid.
-pub(super) struct LimitKeys {
-    pub(super) limit: Option<Limit>,
-    pub(super) is_overdraft: bool,
-    pub(super) sync: Option<SyncMode>,
-    pub(super) scope: Scope,
-    pub(super) on_share_exhausted: OnShareExhausted,
-    pub(super) rollout: Option<Rollout>,
-    pub(super) on_store_error: Option<OnStoreError>,
-    pub(super) degraded_limit: Option<u32>,
-    pub(super) ban: Option<Option<BanPolicy>>,
-    pub(super) weights: Option<Option<Box<Weights>>>,
-    pub(super) notify: Option<Option<NotifyThresholds>>,
-    pub(super) retry_after_spread: Option<Duration>,
-}
-
-impl LimitKeys {
-    /// Reads the keys of the limit at `limit_path` of the descriptor at `path`.
-    pub(super) fn read(
-        compiler: &mut Compiler<'_>,
-        descriptor: &RawDescriptor,
-        raw: &Stated<RawRateLimit>,
-        segments: &[Segment],
-        path: &Path<'_>,
-        limit_path: &Path<'_>,
-    ) -> Self {
-        let (limit, overdraft) = compiler.limit(raw, limit_path).unzip();
-        let is_overdraft = overdraft.unwrap_or_default();
-        let stated =
-            &StatedLimit { descriptor, segments, raw, path: limit_path, limit: limit.as_ref(), is_overdraft };
-        let own_sync = own_sync(compiler, stated);
-        let overdraft_sync = overdraft::sync_beside(compiler, stated, own_sync);
-        let scope = scope::read(compiler, stated);
-        let rollout = rollout::read(compiler, stated, scope);
-        let sync = rollout::sync_beside(compiler, stated, rollout.as_ref(), overdraft_sync);
-        let (on_store_error, degraded_limit) = degraded(compiler, stated);
-        Self {
-            is_overdraft,
-            sync,
-            scope,
-            rollout,
-            on_store_error,
-            degraded_limit,
-            ban: ban::read(compiler, stated),
-            weights: mappings::weights(compiler, descriptor, limit.as_ref(), path),
-            notify: notify(compiler, stated, scope),
-            retry_after_spread: retry_after_spread(compiler, stated),
-            on_share_exhausted: scope::on_share_exhausted(compiler, stated, scope),
-            limit,
-        }
-    }
+/// Reads the keys of the limit at `limit_path` of the descriptor at `path`, as the part of a rule that depends on them; `None`
+/// if one is invalid.
+pub(super) fn read(
+    compiler: &mut Compiler<'_>,
+    descriptor: &RawDescriptor,
+    raw: &Stated<RawRateLimit>,
+    segments: &[Segment],
+    path: &Path<'_>,
+    limit_path: &Path<'_>,
+) -> Option<Rule> {
+    let (limit, overdraft) = compiler.limit(raw, limit_path).unzip();
+    let is_overdraft = overdraft.unwrap_or_default();
+    let stated =
+        &StatedLimit { descriptor, segments, raw, path: limit_path, limit: limit.as_ref(), is_overdraft };
+    let own_sync = own_sync(compiler, stated);
+    let overdraft_sync = overdraft::sync_beside(compiler, stated, own_sync);
+    let scope = scope::read(compiler, stated);
+    let rollout = rollout::read(compiler, stated, scope);
+    let sync = rollout::sync_beside(compiler, stated, rollout.as_ref(), overdraft_sync);
+    let (on_store_error, degraded_limit) = degraded(compiler, stated);
+    let ban = ban::read(compiler, stated);
+    let weights = mappings::weights(compiler, descriptor, limit.as_ref(), path);
+    let notify = notify(compiler, stated, scope);
+    let retry_after_spread = retry_after_spread(compiler, stated);
+    let on_share_exhausted = scope::on_share_exhausted(compiler, stated, scope);
+    // All keys are checked before the first invalid one ends the compilation.
+    Some(Rule {
+        limit: limit?,
+        sync: sync?,
+        scope,
+        on_share_exhausted,
+        overdraft: is_overdraft,
+        ban: ban?,
+        notify: notify?,
+        weights: weights?,
+        on_store_error,
+        degraded_limit,
+        retry_after_spread,
+        rollout: rollout?,
+        ..Rule::default()
+    })
 }
 
 /// Synchronization of a limit's counters: its own, else the default if the algorithm supports it. `None` if the own one

@@ -78,10 +78,7 @@ pub(super) fn metadata_of(
     node: &Node,
     path: &Path<'_>,
 ) -> Option<Map<String, Value>> {
-    match json(reporter, node, path)? {
-        Value::Object(map) => Some(map),
-        _ => None,
-    }
+    if let Value::Object(map) = json(reporter, node, path)? { Some(map) } else { None }
 }
 
 fn json(reporter: &mut Reporter<'_>, node: &Node, path: &Path<'_>) -> Option<Value> {

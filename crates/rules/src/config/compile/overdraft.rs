@@ -29,7 +29,7 @@ const POST_PAID_WORDS: [&str; 8] =
 pub(super) struct Overdraft {
     pub(super) is_stated: bool,
     pub(super) max_debt: Option<u32>,
-    pub(super) carry: Carry,
+    pub(super) carry: RawCarry,
     /// Positions of the keys in `defaults` that apply.
     pub(super) default_at: DefaultPositions,
 }
@@ -41,26 +41,13 @@ pub(super) struct DefaultPositions {
     pub(super) carry: Option<Position>,
 }
 
-/// Hits that count in the next windows, or raise them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Carry {
-    pub(super) debt: bool,
-    pub(super) unused_percent: u8,
-}
-
 /// The keys in `defaults`, for the limits whose algorithms have them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OverdraftDefaults {
     overdraft: bool,
     pub(super) max_debt: Option<Stated<u32>>,
-    carry: Carry,
+    carry: RawCarry,
     at: DefaultPositions,
-}
-
-impl Carry {
-    const fn of(raw: RawCarry) -> Self {
-        Self { debt: raw.debt, unused_percent: raw.unused }
-    }
 }
 
 impl OverdraftDefaults {
@@ -75,9 +62,9 @@ impl OverdraftDefaults {
         Self {
             overdraft: rule.overdraft,
             max_debt: debt.map(|value| Stated { at: Position::WHOLE, value }),
-            carry: Carry {
+            carry: RawCarry {
                 debt: rule.overdraft && is_window && policy.max_debt().is_some(),
-                unused_percent: policy.unused_percent(),
+                unused: policy.unused_percent(),
             },
             at: DefaultPositions::default(),
         }
@@ -93,7 +80,7 @@ pub(super) fn read_defaults(
     OverdraftDefaults {
         overdraft: raw.overdraft.or_default(),
         max_debt: raw.max_debt.stated().and_then(|debt| read_max_debt(reporter, debt, path)),
-        carry: Carry::of(raw.carry.or_default()),
+        carry: raw.carry.or_default(),
         at: DefaultPositions { overdraft: raw.overdraft.at(), carry: raw.carry.at() },
     }
 }
@@ -126,9 +113,9 @@ pub(super) fn read(
         overdraft: defaults.at.overdraft.filter(|_| !raw.overdraft.is_present()),
         carry: defaults.at.carry.filter(|_| carry.is_none()),
     };
-    let carry = carry.unwrap_or(Carry {
+    let carry = carry.unwrap_or(RawCarry {
         debt: defaults.carry.debt && is_stated && is_window,
-        unused_percent: if is_window { defaults.carry.unused_percent } else { 0 },
+        unused: if is_window { defaults.carry.unused } else { 0 },
     });
     let has_debt = is_stated && (carry.debt || chosen == Algorithm::TokenBucket);
     let max_debt = match raw.max_debt.valid()? {
@@ -150,15 +137,15 @@ fn read_carry(
     raw: &RawRateLimit,
     is_overdraft: bool,
     path: &Path<'_>,
-) -> Option<Option<Carry>> {
+) -> Option<Option<RawCarry>> {
     let Some(Stated { at, value }) = raw.carry.valid()? else { return Some(None) };
-    let carry = Carry::of(*value);
+    let carry = *value;
     let message = match carry {
-        Carry { debt: false, unused_percent: 0 } => return Some(Some(carry)),
+        RawCarry { debt: false, unused: 0 } => return Some(Some(carry)),
         _ if chosen != Algorithm::FixedWindow => {
             format!("is not a key of {}; expected `algorithm: fixed_window`", chosen.name())
         }
-        Carry { debt: true, .. } if !is_overdraft => {
+        RawCarry { debt: true, .. } if !is_overdraft => {
             "has no effect without an overdraft; expected `overdraft: true`".to_owned()
         }
         _ => return Some(Some(carry)),
@@ -300,7 +287,7 @@ fn check_overdraft(
         let reason = "the hits that a lease is settled with count beyond the limit too";
         let own = raw.overdraft.at();
         ("overdraft", "`overdraft: true`", reason, own, overdraft.default_at.overdraft, "overdraft: false")
-    } else if overdraft.carry.unused_percent > 0 {
+    } else if overdraft.carry.unused > 0 {
         let reason = "what leases hold is neither used nor unused";
         let own = raw.carry.at();
         ("carry", "`carry` of unused hits", reason, own, overdraft.default_at.carry, "carry: false")

@@ -60,7 +60,7 @@ fn compiled(domain: &str, rule: &Rule, rate_limit: &str, problems: &mut Problems
         budget: &mut Budget::default(),
         options: Options::default(),
     };
-    let compiled = compiler.rule(&descriptor_of(rule), &raw, &rule.segments, &Path::Root)?;
+    let compiled = compiler.rule(&descriptor_of(rule), &raw, &rule.segments, &Path::Root, &path)?;
     drop(builder);
     let compiled = Arc::into_inner(compiled)?;
     carried(rule, compiled, &raw, problems, &path)

@@ -1,11 +1,6 @@
 //! Regions that enforce a limit together: `scope`.
 
-use std::borrow::Cow;
-
-use tollgate_core::{
-    algorithm::{Algorithm, Policy},
-    quota::Quota,
-};
+use tollgate_core::algorithm::{Algorithm, Policy};
 
 use super::{descriptor::Compiler, limit_keys::StatedLimit};
 use crate::{
@@ -57,46 +52,35 @@ pub(super) fn read(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Scop
     for (_, (key, at), message) in conflicts.into_iter().filter(|(is_conflict, ..)| *is_conflict) {
         compiler.reporter.error(raw.value.at(key).unwrap_or(at), &limit.path.key(key), message);
     }
-    if let Some(message) = match scope {
-        Scope::Regional => None,
-        Scope::Global => doubt_of_global(compiler.options.regions, limit, *quota, policy),
-        Scope::Primary => doubt_of_primary(compiler.options.regions),
-    } {
+    if let Some(message) = doubt(compiler.options.regions, scope, limit, quota.limit, policy) {
         compiler.reporter.warning(at, &limit.path.key("scope"), message);
     }
     scope
 }
 
-/// Doubt whether a limit with shares works as meant.
-fn doubt_of_global(
+/// Doubt whether regions enforce a limit of so many `hits` as meant.
+fn doubt(
     regions: TableSize,
+    scope: Scope,
     limit: &StatedLimit<'_>,
-    quota: Quota,
+    hits: u64,
     policy: &Policy,
-) -> Option<Cow<'static, str>> {
+) -> Option<String> {
     match regions {
         TableSize::Unknown => None,
         TableSize::NoTable => {
-            Some("`global` has no effect without a region table; expected `--regions`, or `regional`".into())
+            let expected = "expected `--regions`, or `regional`";
+            Some(format!("`{}` has no effect without a region table; {expected}", scope.name()))
         }
-        TableSize::Regions { sharing, .. } => {
+        TableSize::Regions { sharing, .. } if scope == Scope::Global => {
             let waits = limit.raw.value.on_share_exhausted.text() == OnShareExhausted::Wait.name();
-            doubt_of_shares(quota.limit, policy, sharing).filter(|_| !waits).map(Cow::Owned)
+            doubt_of_shares(hits, policy, sharing).filter(|_| !waits)
         }
-    }
-}
-
-/// Doubt whether there is a primary region.
-const fn doubt_of_primary(regions: TableSize) -> Option<Cow<'static, str>> {
-    match regions {
-        TableSize::Unknown | TableSize::Regions { has_primary: true, .. } => None,
-        TableSize::NoTable => Some(Cow::Borrowed(
-            "`primary` has no effect without a region table; expected `--regions`, or `regional`",
-        )),
-        TableSize::Regions { has_primary: false, .. } => Some(Cow::Borrowed(
+        TableSize::Regions { has_primary, .. } => (!has_primary).then(|| {
             "the region table names no primary region, so that `on_store_error` decides; expected `primary: REGION` \
-             in the table",
-        )),
+             in the table"
+                .to_owned()
+        }),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
 use tollgate_core::{PathStep, algorithm::Algorithm};
 
-use super::descriptor::{Compiler, LimitSite};
+use super::descriptor::Compiler;
 use crate::{
     Limit, LimitPart, Rule, Scope, Segment,
     config::{
@@ -36,8 +36,7 @@ pub(super) fn rules(
     for RawLimit { index, limit } in &stated.value {
         let limit_path = list.item(*index);
         let is_possible = check_keys(compiler, &limit.value, &limit_path);
-        let site = LimitSite { path: &limit_path, is_of_several: true };
-        let Some(rule) = compiler.rule_at(raw, limit, segments, path, site) else { continue };
+        let Some(rule) = compiler.rule(raw, limit, segments, path, &limit_path) else { continue };
         if !is_possible || !check_rule(compiler, limit, &rule, &limit_path) {
             continue;
         }

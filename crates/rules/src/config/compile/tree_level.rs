@@ -33,18 +33,16 @@ impl LevelBuilder {
             return Err(known.clone());
         }
         let Pattern { matcher, stated, .. } = pattern;
-        if self.level.insert(&matcher, node).is_err() {
-            return Err(site.origin);
-        }
         self.stated.insert(stated.clone(), site.origin.clone());
-        match matcher {
+        match &matcher {
             Matcher::Stated { value, .. } => match Wildcard::parse(&stated) {
                 Some(wildcard) => self.wildcards.push((wildcard, stated, site)),
                 None if value.is_empty() => self.by_key.push((stated, site)),
                 None => {}
             },
-            Matcher::Cidr(key, _) | Matcher::Regex(key, _) => self.by_key.push((key.into(), site)),
+            Matcher::Cidr(key, _) | Matcher::Regex(key, _) => self.by_key.push(((*key).into(), site)),
         }
+        self.level.insert(matcher, node);
         Ok(())
     }
 

@@ -10,23 +10,14 @@ use super::{
     problem::{Path, Problems},
     raw::{Field, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
     vocabulary::{KeyStatus, Mapping, Section, Shape, is_of_reference},
-    yaml::{Content, Layer, Meaning, Node, Position, parse},
+    yaml::{Content, Document, Layer, Meaning, Node, Position, parse},
 };
 
 /// Reads a file; `None` if it is not YAML. Its positions are in `layer`.
 pub(super) fn read(name: &str, bytes: &[u8], layer: Layer, problems: &mut Problems) -> Option<RawFile> {
-    let document = match parse(bytes, layer) {
-        Ok(document) => document,
-        Err(mistake) => {
-            problems.error(name, mistake.at, mistake.path, mistake.message);
-            return None;
-        }
-    };
-    for warning in document.warnings {
-        problems.warning(name, warning.at, warning.path, warning.message);
-    }
+    let root = Reader { file: name, problems }.root(bytes, layer)?;
     let mut file = RawFile { name: name.into(), ..RawFile::default() };
-    if let Some(mut root) = document.root {
+    if let Some(mut root) = root {
         let mut reader = Reader { file: name, problems };
         let items = root.take_list("descriptors");
         reader.keys(&root, &Path::Root, Section::File, &mut file);
@@ -44,14 +35,9 @@ pub(super) fn read_rate_limit(
     path: &Path<'_>,
     problems: &mut Problems,
 ) -> Option<Stated<RawRateLimit>> {
-    let document = parse(bytes, Layer::BASE).map_err(|mistake| {
-        problems.error(name, mistake.at, mistake.path, mistake.message);
-    });
-    let root = document.ok()?.root?;
-    match (Reader { file: name, problems }).section(&root, path, Section::RateLimit) {
-        Field::Stated(limit) => Some(limit),
-        Field::Absent | Field::Invalid => None,
-    }
+    let mut reader = Reader { file: name, problems };
+    let root = reader.root(bytes, Layer::BASE)??;
+    reader.section(&root, path, Section::RateLimit).into_stated()
 }
 
 /// Reads the nodes of one file.
@@ -61,6 +47,20 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// Reads the root of the file's first document, with positions in `layer`. The outer `None` if it is not YAML, which is
+    /// reported; the inner one if the file is empty.
+    pub(super) fn root(&mut self, bytes: &[u8], layer: Layer) -> Option<Option<Node>> {
+        let parsed = parse(bytes, layer);
+        if let Err(mistake) = &parsed {
+            self.problems.error(self.file, mistake.at, &mistake.path, &mistake.message);
+        }
+        let Document { root, warnings } = parsed.ok()?;
+        for warning in warnings {
+            self.problems.warning(self.file, warning.at, warning.path, warning.message);
+        }
+        Some(root)
+    }
+
     /// Reads a mapping with keys of the language.
     fn section<T: Mapping + Default>(&mut self, node: &Node, path: &Path<'_>, section: Section) -> Field<T> {
         if is_null(node) {
@@ -211,29 +211,6 @@ pub(super) trait KeyValue: Sized {
     /// The position of a valid single value.
     fn at(&self) -> Option<Position> {
         None
-    }
-}
-
-/// Type of a single value.
-pub(super) trait ReadValue: Sized {
-    const SHAPE: Shape;
-
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self>;
-}
-
-impl<T: ReadValue> KeyValue for Field<T> {
-    const SHAPE: Shape = T::SHAPE;
-
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Self {
-        T::read(node, path, reader)
-    }
-
-    fn is_present(&self) -> bool {
-        !matches!(self, Self::Absent)
-    }
-
-    fn at(&self) -> Option<Position> {
-        self.stated().map(|stated| stated.at)
     }
 }
 

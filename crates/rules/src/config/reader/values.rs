@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use tollgate_core::{EnforcedShare, descriptor::Hits};
 
-use super::{ReadValue, Reader};
+use super::{KeyValue, Reader};
 use crate::{
     NotifyThresholds,
     config::{
@@ -246,11 +246,19 @@ impl Reader<'_> {
 /// Reads each type by a method of [`Reader`], to which a section is named.
 macro_rules! read_by {
     ($($method:ident $(($section:ident))?: $type:ty as $shape:expr,)*) => {
-        $(impl ReadValue for $type {
+        $(impl KeyValue for Field<$type> {
             const SHAPE: Shape = $shape;
 
-            fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+            fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Self {
                 reader.$method(node, path $(, Section::$section)?)
+            }
+
+            fn is_present(&self) -> bool {
+                Field::is_present(self)
+            }
+
+            fn at(&self) -> Option<Position> {
+                Field::at(self)
             }
         })*
     };
