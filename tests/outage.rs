@@ -81,10 +81,9 @@ impl OutageFleet {
             let store = RedisStore::open(settings).expect("valid settings");
             assert!(store.connected().await);
             let local = MemoryStore::new(1 << 16, Clock::System);
-            let fallback = Fallback::new(OnStoreError::Local, local, Replicas::new(replicas));
-            let limiter = Limiter::new(Arc::clone(&rules), Store::new(store.clone()), Modes::default())
-                .with_fallback(fallback);
-            instances.push((limiter, store));
+            let fallback = Some(Fallback::new(OnStoreError::Local, local, Replicas::new(replicas)));
+            let limiter = Limiter::new(Arc::clone(&rules), Store::new(store.clone()), Modes::default());
+            instances.push((Limiter { fallback, ..limiter }, store));
         }
         Self { rules, instances }
     }

@@ -177,9 +177,9 @@ async fn a_charge_beyond_the_limit_that_was_not_sent_in_time_is_sent_later() {
     assert!(store.connected().await);
     let rules = Arc::new(rules("300d"));
     let local = MemoryStore::new(1 << 10, Clock::System);
-    let fallback = Fallback::new(OnStoreError::Local, local, Replicas::new(NonZeroU32::MIN));
+    let fallback = Some(Fallback::new(OnStoreError::Local, local, Replicas::new(NonZeroU32::MIN)));
     let handle = Store::with_background(Arc::new(store.clone()), background.clone());
-    let limiter = Limiter::new(Arc::clone(&rules), handle, Modes::default()).with_fallback(fallback);
+    let limiter = Limiter { fallback, ..Limiter::new(Arc::clone(&rules), handle, Modes::default()) };
     for (algorithm, _) in ALGORITHMS {
         let descriptor = Descriptor {
             entries: [Entry { key: algorithm, value: "" }].into_iter().collect(),

@@ -137,9 +137,10 @@ async fn a_limit_that_denies_without_the_store_keeps_the_others_of_its_request_f
         let rules = rules(&domain, root, &limits);
         let clock = Clock::Manual(Arc::new(now.as_micros().into()));
         let local = MemoryStore::new(100, clock.clone());
-        let fallback = Fallback::new(OnStoreError::Local, local.clone(), Replicas::new(NonZeroU32::MIN));
+        let fallback =
+            Some(Fallback::new(OnStoreError::Local, local.clone(), Replicas::new(NonZeroU32::MIN)));
         let store = Store::new(redis.store().with_clock(ScriptClock::Fixed(now)));
-        let limiter = Limiter::new(Arc::clone(&rules), store, Modes::default()).with_fallback(fallback);
+        let limiter = Limiter { fallback, ..Limiter::new(Arc::clone(&rules), store, Modes::default()) };
         for _ in 0..3 {
             let entries = [Entry { key: "k", value: "x" }].into_iter().collect();
             let descriptors = [Descriptor { entries, limit: None, hits: Hits::ONE }];
@@ -154,7 +155,7 @@ async fn a_limit_that_denies_without_the_store_keeps_the_others_of_its_request_f
             left.into_iter().map(|(remaining, ..)| remaining).collect()
         };
         assert_eq!(left(&limiter).await, [50, 30, 90], "in Redis: {policy} {root}");
-        let limiter = Limiter::new(rules, Store::new(local), Modes::default()).with_clock(clock);
+        let limiter = Limiter { clock, ..Limiter::new(rules, Store::new(local), Modes::default()) };
         assert_eq!(left(&limiter).await, [50, 30, 90], "in the instance: {policy} {root}");
     }
 }

@@ -115,8 +115,8 @@ impl Stores {
     /// Readiness that waits until `handles` store handles have decided, if required.
     pub(super) fn readiness(&self, handles: usize) -> Readiness {
         match &self.redis {
-            Some(redis) if !redis.ready_without_store => Readiness::with_stores(handles),
-            _ => Readiness::new(),
+            Some(redis) if !redis.ready_without_store => Readiness::new(handles),
+            _ => Readiness::new(0),
         }
     }
 
@@ -153,11 +153,8 @@ impl Stores {
             Some(redis) => Arc::new(redis.open(readiness.clone(), background.clone())?),
             None => Arc::new(self.memory.clone()),
         };
-        let limiter = Limiter::new(rules, self.handle(store, background), modes);
-        Ok(match &self.fallback {
-            Some(fallback) => limiter.with_fallback(fallback.clone()),
-            None => limiter,
-        })
+        let fallback = self.fallback.clone();
+        Ok(Limiter { fallback, ..Limiter::new(rules, self.handle(store, background), modes) })
     }
 }
 
@@ -190,7 +187,7 @@ impl AdminStore {
         let background = BackgroundQueue::default();
         let store = stores.handle(stores.background(&background)?, background);
         Ok(Self {
-            counters: CounterInspector::new(store, settings.modes()).with_shares(shares.clone()),
+            counters: CounterInspector { store, modes: settings.modes(), shares: shares.clone() },
             facts: StoreInfo {
                 kind: if stores.redis.is_some() { "redis" } else { "memory" },
                 address: settings.store.to_string(),
@@ -225,7 +222,8 @@ impl ServiceFactory {
         background: BackgroundQueue,
     ) -> Result<RateLimitAdapter, StoreError> {
         let limiter = self.stores.limiter(Arc::clone(rules), self.modes, &self.readiness, background)?;
-        let limiter = limiter.with_observations(self.observations.clone()).with_shares(self.shares.clone());
+        let (observations, shares) = (self.observations.clone(), self.shares.clone());
+        let limiter = Limiter { observations, shares, ..limiter };
         if !self.is_shared.swap(true, Ordering::Relaxed) {
             tokio::spawn(limiter.share_utilization());
         }

@@ -30,9 +30,12 @@ const STORE_TIMEOUT: Duration = Duration::from_millis(800);
 /// no fallback: without the store, counters are unknown.
 #[derive(Clone, Debug)]
 pub struct CounterInspector {
-    store: Store,
-    modes: Modes,
-    shares: OwnShares,
+    /// Where counters live.
+    pub store: Store,
+    /// Modes of the process.
+    pub modes: Modes,
+    /// Shares of the limits that all regions enforce together.
+    pub shares: OwnShares,
 }
 
 /// Verdict of the counter of one descriptor, if it has one.
@@ -47,22 +50,6 @@ pub struct CounterRequests {
 }
 
 impl CounterInspector {
-    /// Inspects counters in `store`, of a process in these modes.
-    pub fn new(store: Store, modes: Modes) -> Self {
-        Self { store, modes, shares: OwnShares::default() }
-    }
-
-    /// Inspects counters with these shares of the limits that all regions enforce together.
-    #[must_use]
-    pub fn with_shares(self, shares: OwnShares) -> Self {
-        Self { shares, ..self }
-    }
-
-    /// The modes of the process.
-    pub const fn modes(&self) -> Modes {
-        self.modes
-    }
-
     /// Returns requests to the counters that the descriptors match in `domain`, with the hits of the descriptors: in
     /// practice reads or refunds. Overrides of rules apply; lists and switches are ignored, and the name of a lease does not
     /// release it: only its holder does. Slow where values are long and there are many regular expressions.

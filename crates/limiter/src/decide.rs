@@ -20,18 +20,26 @@ use crate::{
     precheck, shedding, talkers, unknown_domains,
 };
 
-/// Decides requests by the active rules.
+/// Decides requests by the active rules. [`Limiter::new`] has the parts that are not optional.
 #[derive(Clone, Debug)]
 pub struct Limiter {
-    pub(super) rules: Arc<ActiveRules>,
-    pub(super) store: Store,
-    modes: Modes,
-    pub(super) fallback: Option<Fallback>,
-    observations: Observations,
-    shares: OwnShares,
-    clock: Clock,
-    /// Lease of a request that its caller names.
-    pub(super) lease: Option<LeaseId>,
+    /// The rules, lists and switches.
+    pub rules: Arc<ActiveRules>,
+    /// Where counters live.
+    pub store: Store,
+    /// Modes of the process.
+    pub modes: Modes,
+    /// Decides counters that the store does not decide. Without it, their requests fail.
+    pub fallback: Option<Fallback>,
+    /// Reports of bans that begin and of thresholds of limits that are reached.
+    pub observations: Observations,
+    /// Shares of the limits that all regions enforce together.
+    pub shares: OwnShares,
+    /// Clock of the expiry of list entries, and of the points in time in responses.
+    pub clock: Clock,
+    /// Lease of a request that its caller names, and may repeat: see [`Self::check_lease`]. Such a lease ends when it is settled or its
+    /// time to live has passed, and is never released.
+    pub lease: Option<LeaseId>,
 }
 
 impl Limiter {
@@ -49,37 +57,6 @@ impl Limiter {
         }
     }
 
-    /// Reserves hits under `lease`, for a caller that may repeat the request: see [`Self::check_lease`]. Such a lease ends
-    /// when it is settled or its time to live has passed, and is never released.
-    #[must_use]
-    pub fn with_lease(self, lease: LeaseId) -> Self {
-        Self { lease: Some(lease), ..self }
-    }
-
-    /// Reports the bans that begin and the thresholds of limits that are reached in `observations`.
-    #[must_use]
-    pub fn with_observations(self, observations: Observations) -> Self {
-        Self { observations, ..self }
-    }
-
-    /// Enforces these shares of the limits that all regions enforce together.
-    #[must_use]
-    pub fn with_shares(self, shares: OwnShares) -> Self {
-        Self { shares, ..self }
-    }
-
-    /// Applies `fallback` to counters that the store does not decide. Without one, their requests fail.
-    #[must_use]
-    pub fn with_fallback(self, fallback: Fallback) -> Self {
-        Self { fallback: Some(fallback), ..self }
-    }
-
-    /// Uses `clock` for the expiry of list entries, and for the points in time in responses.
-    #[must_use]
-    pub fn with_clock(self, clock: Clock) -> Self {
-        Self { clock, ..self }
-    }
-
     /// Shares reports of utilization with other instances, and sets the pass rates of the rules that shed, until the rules
     /// are dropped. To be run once in a process.
     pub fn share_utilization(&self) -> impl Future<Output = ()> + Send + use<> {
@@ -90,11 +67,6 @@ impl Limiter {
     /// Returns the rules, lists and switches that are active now.
     pub fn rules(&self) -> SnapshotGuard {
         self.rules.active()
-    }
-
-    /// Clock of the points in time in responses.
-    pub const fn clock(&self) -> &Clock {
-        &self.clock
     }
 
     /// Whether decisions are made without waiting.

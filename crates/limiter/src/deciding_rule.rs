@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tollgate_core::descriptor::{Descriptor, Entry};
 use tollgate_runtime::redact::{beginning, is_printable};
 
-use crate::decision::{Code, Decision, Limited, Shed, Status};
+use crate::decision::{Code, Decision, Limited, Status};
 
 /// Maximum length of a named rule and of a named key, in bytes: access logs are not the place for long ones.
 pub const MAX_NAMED_BYTES: usize = 128;
@@ -70,17 +70,18 @@ impl Decision<'_> {
             let policy = if self.code == Code::Ok { AppliedPolicy::Shadow } else { AppliedPolicy::Shed };
             return Some(of(policy, shed.rule.label()));
         }
-        let shadow_shed = || self.statuses.iter().find_map(shadow_shed);
+        let mut sheds = self.statuses.iter().filter_map(Status::shed);
+        let shadow_shed = sheds.find(|shed| shed.is_shed && shed.is_shadow);
         match self.denying().or_else(|| self.governing()) {
-            Some((_, limited)) if limited.verdict.admitted && shadow_shed().is_some() => {
-                shadow_shed().map(|shed| of(AppliedPolicy::Shadow, shed.rule.label()))
+            Some((_, limited)) if limited.verdict.admitted && shadow_shed.is_some() => {
+                shadow_shed.map(|shed| of(AppliedPolicy::Shadow, shed.rule.label()))
             }
             Some((at, limited)) => Some(Deciding {
                 remaining: Some(limited.verdict.remaining),
                 counter: Some((at, limited)),
                 ..of(self.policy_of(limited), limited.rule.map_or(OVERRIDE_NAME, |rule| rule.label()))
             }),
-            None => shadow_shed()
+            None => shadow_shed
                 .map(|shed| of(AppliedPolicy::Shadow, shed.rule.label()))
                 .or_else(|| self.degraded.map(|_| of(AppliedPolicy::Degraded, ""))),
         }
@@ -129,11 +130,6 @@ impl Decision<'_> {
         over(false).or_else(exhausted).or_else(|| over(true))
     }
 
-    fn limits(&self) -> impl DoubleEndedIterator<Item = (usize, &Limited<'_>)> {
-        let statuses = self.statuses.iter().enumerate();
-        statuses.filter_map(|(at, status)| Some((at, status.limited()?)))
-    }
-
     fn policy_of(&self, limited: &Limited<'_>) -> AppliedPolicy {
         let is_over = !limited.verdict.admitted && !limited.is_quota;
         match limited {
@@ -145,14 +141,6 @@ impl Decision<'_> {
             Limited { rule: Some(rule), .. } if rule.is_override() => AppliedPolicy::Override,
             _ => AppliedPolicy::Enforced,
         }
-    }
-}
-
-/// The decision of a rule in shadow mode that would shed the request.
-fn shadow_shed<'s, 'r>(status: &'s Status<'r>) -> Option<&'s Shed<'r>> {
-    match status {
-        Status::Shedding(shed) if shed.is_shed && shed.is_shadow => Some(shed),
-        _ => None,
     }
 }
 

@@ -121,7 +121,7 @@ impl<'r> Changes<'r, '_> {
     /// The rule that decides: `rule`, unless an override is active for it or for this key of it.
     pub(super) fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
         let now_ms = || self.clock.now().as_millis();
-        self.overridden.rule_of(rule, entries, now_ms).unwrap_or(rule)
+        self.overridden.rule_of(rule, entries, now_ms)
     }
 }
 
@@ -156,10 +156,7 @@ impl<'r> Match<'r> {
 
     /// The rule whose counter matches; `None` for a limit override.
     pub(super) fn rule(&self) -> Option<&'r Rule> {
-        match self {
-            Self::Rule { rule, .. } => Some(rule),
-            _ => None,
-        }
+        if let Self::Rule { rule, .. } = self { Some(rule) } else { None }
     }
 
     /// Whether it is the first of several limits of its descriptor, or another one. A limit override takes the place of all.

@@ -29,17 +29,13 @@ use super::{
 #[derive(Clone, Debug, Default)]
 pub struct OwnShares {
     shares: Arc<ArcSwapOption<RegionShares>>,
-    pub(super) watch: Option<ShareWatch>,
-    awaited: AwaitedLoans,
+    /// Where decisions on counters that regions share are reported, if they lend to each other.
+    pub watch: Option<ShareWatch>,
+    /// Loans that counters wait for.
+    pub awaited: AwaitedLoans,
 }
 
 impl OwnShares {
-    /// Reports the decisions on counters that regions share to `watch`.
-    #[must_use]
-    pub fn with_watch(self, watch: Option<ShareWatch>) -> Self {
-        Self { watch, ..self }
-    }
-
     /// Replaces the shares for all later requests.
     pub fn set(&self, shares: RegionShares) {
         self.shares.store(Some(Arc::new(shares)));
@@ -62,11 +58,6 @@ impl OwnShares {
     ) -> Option<SharedCounter> {
         let (policy, share) = self.share(quota, policy, &cell, record, clock)?;
         policy.can_be_lent().then_some(SharedCounter { cell, record, policy, share })
-    }
-
-    /// Loans that counters wait for.
-    pub fn awaited(&self) -> &AwaitedLoans {
-        &self.awaited
     }
 
     /// Reports the decisions on counters that regions share. A hit that its share denies waits for a loan `until` a time, if

@@ -71,7 +71,9 @@ impl RegionServer {
 
     /// Shares of this region, as a limiter enforces them.
     pub fn shares(&self) -> OwnShares {
-        self.shares.clone().with_watch(self.peers.as_ref().map(|(_, watch)| watch.clone()))
+        let mut shares = self.shares.clone();
+        shares.watch = self.peers.as_ref().map(|(_, watch)| watch.clone());
+        shares
     }
 
     /// Puts the calls to the primary region in front of a store.
@@ -118,7 +120,7 @@ impl RegionServer {
             address = Some(listener.local_addr().map_err(failed)?);
             tasks.spawn(reload);
             let primary = PrimaryServer::new(regions.clone(), Arc::clone(&rules), store.clone());
-            let borrower = Borrower::new(regions.clone(), store, watch, replicas, shares.awaited().clone());
+            let borrower = Borrower::new(regions.clone(), store, watch, replicas, shares.awaited.clone());
             let lender = Lender::new(rules, shares, borrower.clone());
             let service =
                 RegionsService { regions: regions.clone(), control: control.clone(), lender, primary };

@@ -82,18 +82,13 @@ impl fmt::Display for Preconditions {
 
 impl Default for Readiness {
     fn default() -> Self {
-        Self::new()
+        Self::new(0)
     }
 }
 
 impl Readiness {
-    /// Ready once rules are active.
-    pub fn new() -> Self {
-        Self::with_stores(0)
-    }
-
     /// Ready once rules are active and `stores` store handles have decided.
-    pub fn with_stores(stores: usize) -> Self {
+    pub fn new(stores: usize) -> Self {
         let phase = Arc::new(watch::Sender::new(Phase::Starting));
         let missing = Preconditions { rules: true, stores, undecided: None, logged: Vec::new() };
         Self { phase, missing: Arc::new(Mutex::new(missing)) }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Charging, Policy, RegionShare, Verdict},
-    ban::{BanCheck, BanEffect},
+    ban::BanCheck,
     descriptor::Hits,
 };
 
@@ -90,8 +90,7 @@ impl Check {
 
     /// The ban that the check applies. A refund has no part in it, unless it also ends the ban.
     pub fn applied_ban(&self) -> Option<BanCheck> {
-        let ends = |ban: &BanCheck| matches!(ban.effect, BanEffect::Lift | BanEffect::Forgive);
-        self.ban.filter(|ban| !self.hits.is_refund() || ends(ban))
+        self.ban.filter(|ban| !self.hits.is_refund() || ban.effect.ends())
     }
 
     /// Whether hits beyond the limit are counted, in a request charged as `charging`. Some algorithms count none. A counter that may be leased counts

@@ -14,7 +14,7 @@ struct TestActivation {
 fn activation() -> TestActivation {
     let directory = tempfile::tempdir().expect("a directory");
     let settings = tollgate_fixtures::settings(&format!("--config {}", directory.path().display()));
-    let activator = Activator::new(Readiness::new(), &settings);
+    let activator = Activator::new(Readiness::new(0), &settings);
     TestActivation { directory, settings, activator }
 }
 
@@ -115,7 +115,7 @@ fn an_overlay_that_becomes_empty_is_refused_unless_that_is_meant() {
             Some(content) => test.write("overlay.yaml", content),
             None => test.remove("overlay.yaml"),
         }
-        let activator = Activator::new(Readiness::new(), settings);
+        let activator = Activator::new(Readiness::new(0), settings);
         activator.take_overlay(slot, test.files())
     };
     let settings = &test.settings;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use tollgate_control::{Control, RulesSource, RulesStatus};
 use tollgate_core::clock::Clock;
 use tollgate_fleet::{FleetView, rollouts::RolloutView};
-use tollgate_limiter::{CounterInspector, Modes};
+use tollgate_limiter::{CounterInspector, Modes, OwnShares};
 use tollgate_serve::readiness::Readiness;
 use tollgate_store::{MemoryStore, Store};
 use tonic::codegen::Service as _;
@@ -26,8 +26,12 @@ fn router() -> Router {
         rules: Arc::default(),
         options: Options::default(),
         directory: "nowhere".into(),
-        readiness: Readiness::new(),
-        counters: CounterInspector::new(Store::new(memory.clone()), Modes::default()),
+        readiness: Readiness::new(0),
+        counters: CounterInspector {
+            store: Store::new(memory.clone()),
+            modes: Modes::default(),
+            shares: OwnShares::default(),
+        },
         store: StoreInfo { kind: "memory", address: "memory".into(), memory, replicas: None },
         regions: None,
     };

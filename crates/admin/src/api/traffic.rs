@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use tollgate_control::ControlError;
 use tollgate_fleet::{FleetReports, history};
 use tollgate_limiter::talkers::DomainTop;
-use tollgate_store::redis::metrics::{self, CommandSlots};
+use tollgate_store::redis::metrics;
 
 use super::{
     Api, JsonSource,
@@ -46,13 +46,14 @@ pub(super) async fn status(api: Api) -> ApiResult {
 
 fn store(api: &Api) -> Value {
     let facts = &api.parts.store;
+    let [one_slot, any_slot] = metrics::connections_by_slots();
     json!({
         "kind": facts.kind,
         "address": facts.address,
         "breakers_open": metrics::breakers_open(),
         "cluster_connections": {
-            "one_slot": CommandSlots::One.connections(),
-            "any_slot": CommandSlots::Any.connections(),
+            "one_slot": one_slot,
+            "any_slot": any_slot,
         },
         "replicas": facts.replicas.as_ref().map_or(1, |replicas| replicas.known().get()),
         "counters": facts.memory.occupancy().counters,

@@ -23,7 +23,7 @@ impl Instance {
         let clock = Clock::Manual(Arc::clone(&now));
         let rules = active_rules(yaml, Options::default());
         let store = Store::new(MemoryStore::new(100_000, clock.clone()));
-        let limiter = Limiter::new(Arc::clone(&rules), store, Modes::default()).with_clock(clock);
+        let limiter = Limiter { clock, ..Limiter::new(Arc::clone(&rules), store, Modes::default()) };
         Self { limiter, rules, now }
     }
 

@@ -127,10 +127,7 @@ impl<'r> Limited<'r> {
 impl<'r> Status<'r> {
     /// The counter's decision, if there is a counter.
     pub const fn limited(&self) -> Option<&Limited<'r>> {
-        match self {
-            Self::Limited(limited) => Some(limited),
-            Self::NoLimit | Self::Unlimited | Self::Off { .. } | Self::Denied | Self::Shedding(_) => None,
-        }
+        if let Self::Limited(limited) = self { Some(limited) } else { None }
     }
 
     /// The decisions of all limits of the descriptor.
@@ -144,10 +141,12 @@ impl<'r> Status<'r> {
 
     /// The decision of a rule that sheds the request, if it does.
     pub fn denying_shed(&self) -> Option<&Shed<'r>> {
-        match self {
-            Self::Shedding(shed) if shed.denies() => Some(shed),
-            _ => None,
-        }
+        self.shed().filter(|shed| shed.denies())
+    }
+
+    /// The decision of a rule that sheds, or would.
+    pub(super) fn shed(&self) -> Option<&Shed<'r>> {
+        if let Self::Shedding(shed) = self { Some(shed) } else { None }
     }
 
     /// Whether the descriptor passes.
@@ -214,6 +213,12 @@ impl<'r> Decision<'r> {
         self.statuses.iter().flat_map(Status::limits)
     }
 
+    /// The strictest limit of each descriptor that has one, with the descriptor's index.
+    pub(super) fn limits(&self) -> impl DoubleEndedIterator<Item = (usize, &Limited<'r>)> {
+        let statuses = self.statuses.iter().enumerate();
+        statuses.filter_map(|(at, status)| Some((at, status.limited()?)))
+    }
+
     /// The active ban among the limits of the request: of those that deny, the last to end; otherwise one that is watched.
     pub fn ban(&self) -> Option<Ban> {
         let bans = self.every_limit().filter_map(|limited| limited.verdict.ban);
@@ -236,18 +241,14 @@ impl<'r> Decision<'r> {
         if self.code == Code::Ok {
             return None;
         }
-        let limited = || {
-            let statuses = self.statuses.iter().enumerate();
-            statuses.filter_map(|(at, status)| Some((at, status.limited()?)))
-        };
         let over = |is_quota: bool| {
-            let over = limited().filter(move |(_, limited)| {
+            let over = self.limits().filter(move |(_, limited)| {
                 limited.is_quota == is_quota && limited.code() == Code::OverLimit
             });
             over.map(|(at, limited)| time(at, limited))
         };
         let (enforced, quotas) = (over(false).max(), over(true).min());
-        let has_quota_left = limited().any(|(_, limited)| limited.is_quota && limited.code() == Code::Ok);
+        let has_quota_left = self.limits().any(|(_, limited)| limited.is_quota && limited.code() == Code::Ok);
         let denied = self.listed.and_then(|listed| match listed {
             ListDecision::Allowed => None,
             ListDecision::Denied { retry_after } => Some(retry_after),

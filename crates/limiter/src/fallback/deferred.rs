@@ -16,7 +16,6 @@ use std::{
 
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
     RecordId,
@@ -26,7 +25,7 @@ use tollgate_core::{
 use tollgate_store::{
     Store,
     key::CellKey,
-    request::{Cell, Check, Requests, TagRequest},
+    request::{Check, Requests, TagRequest},
 };
 
 use crate::metrics::{self, DeferredResult};
@@ -190,11 +189,6 @@ impl TakenCharge {
     fn request(&self) -> Option<TagRequest> {
         let hits = Hits::Overdraw(NonZeroU64::new(self.counted)?);
         let check = Check::own(self.record, self.deferred.policy, hits);
-        let cell = Cell { key: self.cell.clone(), checks: SmallVec::from_iter([check]) };
-        Some(TagRequest {
-            cells: SmallVec::from_iter([cell]),
-            charging: Charging::Independent,
-            is_of_rule: false,
-        })
+        Some(TagRequest::new(Charging::Independent, self.cell.clone(), check))
     }
 }

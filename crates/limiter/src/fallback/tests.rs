@@ -32,9 +32,9 @@ async fn a_share_of_a_limit_bans_no_client() {
     let micros = Arc::new(AtomicU64::new(0));
     let store = || MemoryStore::new(64, Clock::Manual(Arc::clone(&micros)));
     let active = active_rules(RULES, Options::default());
-    let fallback = Fallback::new(OnStoreError::Local, store(), Replicas::new(NonZeroU32::MIN));
-    let limiter =
-        Limiter::new(Arc::clone(&active), Store::new(store()), Modes::default()).with_fallback(fallback);
+    let fallback = Some(Fallback::new(OnStoreError::Local, store(), Replicas::new(NonZeroU32::MIN)));
+    let limiter = Limiter::new(Arc::clone(&active), Store::new(store()), Modes::default());
+    let limiter = Limiter { fallback, ..limiter };
     let emergency = [("d".into(), "*".into(), SwitchMode::Emergency)];
     active.set_lists(Arc::new(Lists::new(1, [], emergency)));
     assert_eq!(

@@ -45,15 +45,15 @@ impl Attempts {
         let clock = Clock::Manual(Arc::new(AtomicU64::new(1_800_057_600_000_000)));
         let rules = active_rules(RULES, Options::default());
         let store = || MemoryStore::new(1_000, clock.clone());
-        let fallback = Fallback::new(OnStoreError::Local, store(), Replicas::new(NonZeroU32::MIN));
-        let limiter = Limiter::new(Arc::clone(&rules), Store::new(store()), Modes::default())
-            .with_clock(clock)
-            .with_fallback(fallback);
+        let fallback = Some(Fallback::new(OnStoreError::Local, store(), Replicas::new(NonZeroU32::MIN)));
+        let limiter = Limiter::new(Arc::clone(&rules), Store::new(store()), Modes::default());
+        let limiter = Limiter { clock, fallback, ..limiter };
         Self { limiter, rules }
     }
 
     fn named(&self) -> Limiter {
-        self.limiter.clone().with_lease(LeaseId::new(NonZeroU64::new(66).expect("not 0")))
+        let lease = NonZeroU64::new(66).map(LeaseId::new);
+        Limiter { lease, ..self.limiter.clone() }
     }
 }
 

@@ -24,7 +24,7 @@ impl Subject {
         let rules = active_rules(RULES, Options::default());
         let clock = Clock::manual(Timestamp::from_micros(1_000_000));
         let store = Store::new(MemoryStore::new(100, clock.clone()));
-        let limiter = Limiter::new(Arc::clone(&rules), store, modes).with_clock(clock.clone());
+        let limiter = Limiter { clock: clock.clone(), ..Limiter::new(Arc::clone(&rules), store, modes) };
         Self { limiter, rules, clock }
     }
 

@@ -173,8 +173,5 @@ fn log_error(result: Result<(), hyper::Error>) {
 }
 
 async fn after(duration: Option<Duration>) {
-    match duration {
-        Some(duration) => sleep(duration).await,
-        None => std::future::pending().await,
-    }
+    if let Some(duration) = duration { sleep(duration).await } else { std::future::pending().await }
 }

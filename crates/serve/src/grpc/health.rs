@@ -99,7 +99,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_service_name_serves_from_the_first_rules_until_shutdown() {
-        let readiness = Readiness::new();
+        let readiness = Readiness::new(0);
         let health = HealthService::new(readiness.clone());
         let expect_status = async |expected| {
             for name in SERVICE_NAMES {
@@ -120,7 +120,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_watch_reports_every_change_and_ends_at_shutdown() {
-        let readiness = Readiness::new();
+        let readiness = Readiness::new(0);
         let health = HealthService::new(readiness.clone());
         let mut watch = health.watch(request("")).await.expect("known").into_inner();
         let mut next = async || watch.next().await.map(|response| response.expect("a response").status());

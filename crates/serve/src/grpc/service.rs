@@ -1,12 +1,11 @@
 //! Adapter from the generated gRPC trait to the rate-limit service.
 
-use std::{
-    future::{Ready, ready},
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::future::{Ready, ready};
 
-use futures_util::FutureExt as _;
+use futures_util::{
+    FutureExt as _,
+    future::{BoxFuture, Either},
+};
 use hyper::body::Bytes;
 use prost::Message as _;
 use tollgate_core::lease::LeaseId;
@@ -55,6 +54,9 @@ pub type Call = Request<Bytes>;
 
 pub(super) type AnswerResult = Result<Answer<Bytes>, Status>;
 
+/// Answer to a call, in progress.
+pub type AnswerFuture<'a> = Either<Ready<AnswerResult>, BoxFuture<'a, AnswerResult>>;
+
 /// Service that answers a call from the bytes of its message.
 pub trait UnaryService: RateLimitService {
     /// Answers a call.
@@ -67,43 +69,27 @@ pub fn answer_decoded(service: &impl RateLimitService, call: Call) -> AnswerFutu
     let (metadata, extensions, message) = call.into_parts();
     let request = match decode(&message) {
         Ok(message) => Request::from_parts(metadata, extensions, message),
-        Err(status) => return AnswerFuture::Ready(ready(Err(status))),
+        Err(status) => return Either::Left(ready(Err(status))),
     };
     let response = service.should_rate_limit(request);
-    AnswerFuture::Boxed(Box::pin(response.map(|response| {
+    let answer = response.map(|response| {
         let message = response?.into_inner();
         Ok(Answer { message, code: tollgate_limiter::decision::Code::Ok, permits: None }.framed())
-    })))
+    });
+    Either::Right(answer.boxed())
 }
 
 impl UnaryService for RateLimitAdapter {
     fn answer(&self, call: Call) -> AnswerFuture<'_> {
         if !self.service.decides_at_once() {
             let deadline = call_headers::store_deadline(call.metadata(), call.extensions());
-            return AnswerFuture::Boxed(Box::pin(async move { self.answer_call(&call, deadline).await }));
+            return Either::Right(async move { self.answer_call(&call, deadline).await }.boxed());
         }
         // A future that is ready at once need not be boxed.
         let answer = self.answer_call(&call, Deadline::UNKNOWN).now_or_never();
         debug_assert!(answer.is_some(), "the memory store never waits");
         // The dropped attempt may have charged, and must not be repeated.
-        AnswerFuture::Ready(ready(answer.unwrap_or_else(|| Err(Status::internal("no answer")))))
-    }
-}
-
-/// Answer to a call, in progress.
-pub enum AnswerFuture<'a> {
-    Ready(Ready<AnswerResult>),
-    Boxed(Pin<Box<dyn Future<Output = AnswerResult> + Send + 'a>>),
-}
-
-impl Future for AnswerFuture<'_> {
-    type Output = AnswerResult;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
-            Self::Ready(answer) => Pin::new(answer).poll(cx),
-            Self::Boxed(answer) => answer.as_mut().poll(cx),
-        }
+        Either::Left(ready(answer.unwrap_or_else(|| Err(Status::internal("no answer")))))
     }
 }
 
@@ -114,8 +100,7 @@ fn decode(message: &[u8]) -> Result<RateLimitRequest, Status> {
     })
 }
 
-type ResponseFuture<'a> =
-    Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 'a>>;
+type ResponseFuture<'a> = BoxFuture<'a, Result<Response<RateLimitResponse>, Status>>;
 
 impl RateLimitService for RateLimitAdapter {
     fn should_rate_limit<'s, 'a>(&'s self, request: Request<RateLimitRequest>) -> ResponseFuture<'a>

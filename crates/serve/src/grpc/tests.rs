@@ -68,7 +68,7 @@ impl Worker {
         settings.max_connection_age = None;
         settings.max_message_bytes = 1024;
         let decided = Recorder::default();
-        let side = side_services(Readiness::new()).expect("valid descriptors");
+        let side = side_services(Readiness::new(0)).expect("valid descriptors");
         let limits = MessageLimits { max_bytes: 1024, timeout: TIMEOUT };
         let services = Dispatch::new(decided.clone(), side, limits);
         let connections = Connections::new(&settings, None, TIMEOUT, CancellationToken::new());

@@ -18,7 +18,7 @@ use tollgate_proto::envoy::service::ratelimit::v3::{
 use super::{
     Parts, ResponseOptions,
     headers::{self, HeaderSink, whole_seconds},
-    metadata::{self, NamedDecision},
+    metadata::{self, NamedDecision, code_name},
 };
 
 /// Compression flag and length.
@@ -100,7 +100,7 @@ fn current_limit(bytes: &mut FrameBytes, limit: WireLimit<'_>) {
 pub(super) fn merge_metadata(
     message: &mut RateLimitResponse,
     ban: Option<&Ban>,
-    named: Option<&NamedDecision>,
+    named: Option<&NamedDecision<'_>>,
 ) {
     let mut bytes = FrameBytes::new();
     add_metadata(&mut bytes, ban, named);
@@ -110,7 +110,7 @@ pub(super) fn merge_metadata(
 
 /// Writes the end of a ban, its level, and whether it is only watched; and the rule that decided. The fields of each message
 /// are ordered by their names.
-fn add_metadata(bytes: &mut FrameBytes, ban: Option<&Ban>, named: Option<&NamedDecision>) {
+fn add_metadata(bytes: &mut FrameBytes, ban: Option<&Ban>, named: Option<&NamedDecision<'_>>) {
     if ban.is_none() && named.is_none() {
         return;
     }
@@ -122,15 +122,15 @@ fn add_metadata(bytes: &mut FrameBytes, ban: Option<&Ban>, named: Option<&NamedD
                 number_value(bytes, "until", ban.until.into());
             });
         }
-        if let Some(named) = named {
+        if let Some(NamedDecision { deciding, key }) = named {
             struct_value(bytes, metadata::KEY, |bytes| {
-                text_value(bytes, "code", named.code());
-                text_value(bytes, "key", named.key.as_str());
-                text_value(bytes, "policy", named.policy.name());
-                if let Some(remaining) = named.remaining {
+                text_value(bytes, "code", code_name(deciding.code));
+                text_value(bytes, "key", key.as_str());
+                text_value(bytes, "policy", deciding.policy.name());
+                if let Some(remaining) = deciding.remaining {
                     number_value(bytes, "remaining", remaining as f64);
                 }
-                text_value(bytes, "rule", named.rule.as_str());
+                text_value(bytes, "rule", deciding.rule().as_str());
             });
         }
     });

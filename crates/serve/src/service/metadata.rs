@@ -10,7 +10,7 @@ use tollgate_core::{
     lease::{self, LeaseId},
 };
 use tollgate_limiter::{
-    deciding_rule::{AppliedPolicy, NamedText},
+    deciding_rule::{Deciding, NamedText},
     decision::{Code, Decision, Limited, Status},
 };
 use tollgate_proto::envoy::{
@@ -167,45 +167,31 @@ const fn value(kind: Kind) -> Value {
 /// Key of the metadata.
 pub(super) const KEY: &str = "decision";
 
-/// Rule, key and policy that decided a request. Texts are bounded, and may be empty.
+/// What decided a request, with its counted key. Texts are bounded, and may be empty.
 #[derive(Debug)]
-pub(super) struct NamedDecision {
-    pub(super) rule: NamedText,
+pub(super) struct NamedDecision<'d> {
+    pub(super) deciding: Deciding<'d>,
     pub(super) key: NamedText,
-    pub(super) code: Code,
-    pub(super) policy: AppliedPolicy,
-    pub(super) remaining: Option<u64>,
 }
 
-impl NamedDecision {
+impl<'d> NamedDecision<'d> {
     /// Names what decided, if the options request it.
     pub(super) fn of(
         options: &ResponseOptions,
-        decision: &Decision<'_>,
+        decision: &'d Decision<'_>,
         descriptors: &[Descriptor<'_>],
     ) -> Option<Self> {
-        let is_named = match options.decision_metadata {
-            NamedDecisions::Off => false,
-            NamedDecisions::Denials | NamedDecisions::DenialsWithoutKey => decision.has_denial(),
-            NamedDecisions::All | NamedDecisions::AllWithoutKey => true,
+        let (is_named, has_key) = match options.decision_metadata {
+            NamedDecisions::Off => (false, false),
+            NamedDecisions::Denials => (decision.has_denial(), true),
+            // The key has values of the request.
+            NamedDecisions::DenialsWithoutKey => (decision.has_denial(), false),
+            NamedDecisions::All => (true, true),
+            NamedDecisions::AllWithoutKey => (true, false),
         };
         let deciding = is_named.then(|| decision.deciding()).flatten()?;
-        Some(Self {
-            rule: deciding.rule(),
-            key: match options.decision_metadata {
-                // The key has values of the request.
-                NamedDecisions::Denials | NamedDecisions::All => deciding.key(descriptors),
-                _ => NamedText::default(),
-            },
-            code: deciding.code,
-            policy: deciding.policy,
-            remaining: deciding.remaining,
-        })
-    }
-
-    /// Name of the code, as in protobuf.
-    pub(super) const fn code(&self) -> &'static str {
-        code_name(self.code)
+        let key = if has_key { deciding.key(descriptors) } else { NamedText::default() };
+        Some(Self { deciding, key })
     }
 }
 

@@ -103,7 +103,7 @@ impl Service {
     /// Acquires permits and reserves hits under `lease`, as which the caller names them.
     #[must_use]
     pub fn with_lease(self, lease: LeaseId) -> Self {
-        Self { limiter: self.limiter.with_lease(lease), ..self }
+        Self { limiter: Limiter { lease: Some(lease), ..self.limiter }, ..self }
     }
 
     /// Decides `request` before the deadline, and records the outcome in `span` and in metrics.
@@ -189,7 +189,7 @@ impl Service {
         }
         let message = encode(&Parts {
             decision: &decision,
-            times: ResponseTimes::of(self.limiter.clock(), &decision, domain, descriptors),
+            times: ResponseTimes::of(&self.limiter.clock, &decision, domain, descriptors),
             descriptors,
             permits: permits.as_ref(),
         });

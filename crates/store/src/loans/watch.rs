@@ -1,7 +1,6 @@
 //! Counters of which the region runs short, as the verdicts of this process show it.
 
 use std::{
-    array,
     collections::{HashMap, VecDeque},
     hash::BuildHasher as _,
     mem,
@@ -50,26 +49,14 @@ pub struct ShareWatch {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     hasher: RandomState,
     shards: [Mutex<Demands>; SHARDS],
     queue: Mutex<VecDeque<Shortage>>,
     queued: Notify,
-    /// Instances of the region among which hits are divided; 0 while unknown.
+    /// Instances of the region among which hits are divided; 0 while unknown, which counts as one.
     instances: AtomicU32,
-}
-
-impl Default for Shared {
-    fn default() -> Self {
-        Self {
-            hasher: RandomState::default(),
-            shards: array::from_fn(|_| Mutex::default()),
-            queue: Mutex::default(),
-            queued: Notify::new(),
-            instances: AtomicU32::new(1),
-        }
-    }
 }
 
 /// A counter of which a region runs short.

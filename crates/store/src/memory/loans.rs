@@ -95,7 +95,7 @@ pub(super) fn with_loans(
     if !shard.loans.has_room(&book_name, now) {
         return Err(StoreError::Declined("too many counters with loans".into()));
     }
-    let counter_name = CounterKey::new(&shared.hasher, counter.cell.as_bytes(), &counter.record);
+    let counter_name = CounterKey::new(&shared.hasher, counter.cell.as_bytes(), counter.record.as_bytes());
     let state = shard.counters.inspect(&counter_name, |state| state.clone());
     let CounterState::Words(words) = state else {
         return Err(StoreError::Declined("a counter whose limit cannot be lent".into()));

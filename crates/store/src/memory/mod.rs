@@ -190,7 +190,7 @@ impl MemoryStore {
     pub fn raise(&self, cell: &CellKey, record: RecordId, policy: &Policy, mut state: CounterState) {
         let shared = &*self.shared;
         let Some((mut shard, now)) = shared.lock(cell.tag()) else { return };
-        let name = CounterKey::new(&shared.hasher, cell.as_bytes(), &record);
+        let name = CounterKey::new(&shared.hasher, cell.as_bytes(), record.as_bytes());
         shard.counters.decide(&name, now, |known| {
             if policy.is_fuller(&mut state, known, now) {
                 *known = state;
@@ -204,7 +204,7 @@ impl MemoryStore {
     pub fn used(&self, cell: &CellKey, record: RecordId, policy: &Policy) -> u64 {
         let shared = &*self.shared;
         let Some((mut shard, now)) = shared.lock(cell.tag()) else { return 0 };
-        let name = CounterKey::new(&shared.hasher, cell.as_bytes(), &record);
+        let name = CounterKey::new(&shared.hasher, cell.as_bytes(), record.as_bytes());
         shard.counters.inspect(&name, |state| policy.used(state, now).min(policy.limit()))
     }
 
@@ -228,7 +228,7 @@ impl MemoryStore {
                 passes.push(false);
                 continue;
             }
-            let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &check.record);
+            let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), check.record.as_bytes());
             let known = states.iter().position(|(known, _)| *known == name);
             let at = known.unwrap_or(states.len());
             if known.is_none() {
@@ -266,7 +266,7 @@ impl MemoryStore {
         now: Timestamp,
         mode: ChargeMode,
     ) -> Verdict {
-        let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &check.record);
+        let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), check.record.as_bytes());
         let share = shard.loans.share(cell, check);
         let (verdict, expires_at) = shard.counters.decide(&name, now, |state| {
             let policy = share.map_or(check.policy, |share| share.policy(check.policy, state, now));
@@ -336,7 +336,7 @@ impl MemoryStore {
         work: impl FnOnce(&mut BanRecord) -> T,
     ) -> T {
         let id = check.record.of_ban();
-        let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &id);
+        let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), id.as_bytes());
         shard.decide(&name, now, |state| {
             let mut record = BanRecord::from_words(state.words());
             let result = work(&mut record);

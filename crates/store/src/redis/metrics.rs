@@ -44,54 +44,41 @@ pub(super) static CLUSTER_CONNECTIONS: Computed<1> = Computed::gauge(
     "Connections to nodes of a Redis cluster by the slots of one command: one, or any that the node serves.",
     |[declared], page| {
         page.begin(declared);
-        page.sample(declared, &["one"], CommandSlots::One.connections());
-        page.sample(declared, &["any"], CommandSlots::Any.connections());
+        for (slots, count) in ["one", "any"].into_iter().zip(connections_by_slots()) {
+            page.sample(declared, &[slots], count);
+        }
     },
 );
 
 pub(super) static BREAKERS_OPENED: Counter =
     Counter::new("tollgate_redis_breaker_opened_total", "Times a Redis server's circuit breaker opened.");
 
-/// Slots that one command to a node of a cluster may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandSlots {
-    /// One: the node refuses more, or its reply to the probe is outstanding.
-    One,
-    /// Any that the node serves.
-    Any,
-}
+/// Connections to nodes of a cluster whose commands have keys of one slot: the node refuses more, or its reply to the probe
+/// is outstanding.
+pub(super) static ONE_SLOT: AtomicU64 = AtomicU64::new(0);
 
-impl CommandSlots {
-    const fn count(self) -> &'static AtomicU64 {
-        static ONE: AtomicU64 = AtomicU64::new(0);
-        static ANY: AtomicU64 = AtomicU64::new(0);
-        match self {
-            Self::One => &ONE,
-            Self::Any => &ANY,
-        }
-    }
+/// Connections to nodes of a cluster whose commands have keys of any slot that the node serves.
+pub(super) static ANY_SLOT: AtomicU64 = AtomicU64::new(0);
 
-    /// Number of connections whose commands have these slots.
-    pub fn connections(self) -> u64 {
-        self.count().load(Ordering::Relaxed)
-    }
+/// Number of connections to nodes of a cluster whose commands have keys of one slot, and of any that the node serves.
+pub fn connections_by_slots() -> [u64; 2] {
+    [&ONE_SLOT, &ANY_SLOT].map(|count| count.load(Ordering::Relaxed))
 }
 
 /// A worker's connection to a node of a cluster, counted until this is dropped.
 #[derive(Debug)]
-pub(super) struct CommandSlotsGauge(CommandSlots);
+pub(super) struct CommandSlotsGauge(&'static AtomicU64);
 
 impl CommandSlotsGauge {
-    /// Counts a connection whose commands have these slots.
-    pub(super) fn new(slots: CommandSlots) -> Self {
-        slots.count().fetch_add(1, Ordering::Relaxed);
-        Self(slots)
+    pub(super) fn new(count: &'static AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
     }
 }
 
 impl Drop for CommandSlotsGauge {
     fn drop(&mut self) {
-        self.0.count().fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

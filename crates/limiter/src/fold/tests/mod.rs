@@ -17,7 +17,6 @@ struct Instance {
     limiter: Limiter,
     rules: Arc<ActiveRules>,
     now: Arc<AtomicU64>,
-    store: Store,
 }
 
 /// Status of a descriptor: whether it passes, the label of the limit, and its remaining hits.
@@ -33,8 +32,8 @@ impl Instance {
         let clock = Clock::Manual(Arc::clone(&now));
         let rules = active_rules(&format!("domain: d\n{descriptors}"), options);
         let store = Store::new(MemoryStore::new(100_000, clock.clone()));
-        let limiter = Limiter::new(Arc::clone(&rules), store.clone(), Modes::default()).with_clock(clock);
-        Self { limiter, rules, now, store }
+        let limiter = Limiter { clock, ..Limiter::new(Arc::clone(&rules), store, Modes::default()) };
+        Self { limiter, rules, now }
     }
 
     fn wait(&self, seconds: u64) {
@@ -71,7 +70,8 @@ impl Instance {
 
     /// Used hits of each limit of a descriptor, in the order of the file.
     async fn used(&self, key: &str) -> Vec<u64> {
-        let inspector = CounterInspector::new(self.store.clone(), Modes::default());
+        let Limiter { store, modes, shares, .. } = self.limiter.clone();
+        let inspector = CounterInspector { store, modes, shares };
         let (rules, overridden) = self.rules.load_overridden().expect("rules");
         let domain = rules.domain("d").expect("is there");
         let peek = descriptor(&[(key, "x")], Hits::Peek);

@@ -330,27 +330,15 @@ pub struct RuleTotal {
 
 /// Hits of every rule, as of one moment.
 #[derive(Clone, Debug, Default)]
-pub struct RuleTotals(HashMap<Box<str>, HashMap<Box<str>, RuleTotal>>);
+pub struct RuleTotals(HashMap<Box<str>, HashMap<Box<str>, [u64; KINDS]>>);
 
 impl RuleTotals {
     /// Hits of the rule with that path ([`Rule::path`]), under all values that metrics name for it; zero for a rule
     /// that has no series of its own.
     pub fn of(&self, domain: &str, path: &str) -> RuleTotal {
-        self.0.get(domain).and_then(|rules| rules.get(path)).copied().unwrap_or_default()
-    }
-}
-
-impl RuleTotal {
-    fn plus(self, counted: [u64; KINDS]) -> Self {
+        let counted = self.0.get(domain).and_then(|rules| rules.get(path)).copied().unwrap_or_default();
         let [hits, within, near, over, shadow, degraded] = counted;
-        Self {
-            hits: self.hits.saturating_add(hits),
-            within: self.within.saturating_add(within),
-            near: self.near.saturating_add(near),
-            over: self.over.saturating_add(over),
-            shadow: self.shadow.saturating_add(shadow),
-            degraded: self.degraded.saturating_add(degraded),
-        }
+        RuleTotal { hits, within, near, over, shadow, degraded }
     }
 }
 
@@ -361,7 +349,9 @@ pub fn rule_totals() -> RuleTotals {
     for series in series::all() {
         let rules = totals.0.entry(series.domain.clone()).or_default();
         let total = rules.entry(series.rule.clone()).or_default();
-        *total = total.plus(series.counted());
+        for (sum, counted) in total.iter_mut().zip(series.counted()) {
+            *sum = sum.saturating_add(counted);
+        }
     }
     totals
 }

@@ -22,7 +22,10 @@ use hyper::{HeaderMap, http::Extensions};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeMetrics};
 
-use super::call_headers::{self, SkipStore, Waited};
+use super::{
+    call_headers::{self, SkipStore, Waited},
+    unread_responses::nanos_of,
+};
 use crate::net::read_budget::ReadBudget;
 
 /// Largest expected time to a response at which the store is still called, in percent of the caller's timeout.
@@ -55,9 +58,8 @@ const SAMPLE_UNITS: usize = 64 * CALL_UNITS;
 const SMOOTHING: u64 = 4;
 
 /// Admission control of one worker.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct AdmissionControl {
-    started_at: Instant,
     /// Admitted calls that occupy the worker.
     active: AtomicUsize,
     /// Work units completed since the last sample.
@@ -65,7 +67,7 @@ pub(super) struct AdmissionControl {
     /// Moving average of the CPU time of a call, in nanoseconds.
     call_cost: AtomicU64,
     /// Latest time from the admission of a call to its processing, in nanoseconds, and when it was measured, in
-    /// nanoseconds since `started_at`.
+    /// nanoseconds since the start of the process.
     queue_wait: AtomicU64,
     queue_wait_at: AtomicU64,
     last_sample: Mutex<Option<BusySample>>,
@@ -156,8 +158,8 @@ impl AdmissionControl {
     /// Bound on the time from the arrival of bytes on an idle connection to the poll of its task: the worker's queue as it
     /// was measured last, less the time since, and the interval at which the runtime looks for events.
     fn wakeup_delay(&self, now: Instant) -> Duration {
-        let measured_at = Duration::from_nanos(self.queue_wait_at.load(Ordering::Relaxed));
-        let since = now.duration_since(self.started_at).saturating_sub(measured_at);
+        let measured_at = self.queue_wait_at.load(Ordering::Relaxed);
+        let since = Duration::from_nanos(nanos_of(now).saturating_sub(measured_at));
         let wait = Duration::from_nanos(self.queue_wait.load(Ordering::Relaxed));
         wait.saturating_sub(since) + EVENT_INTERVAL
     }
@@ -186,9 +188,9 @@ impl AdmissionControl {
 
     /// Records the time that a call waited for its task to run.
     fn queue_waited(&self, wait: Duration, now: Instant) {
-        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.queue_wait.store(nanos(wait), Ordering::Relaxed);
-        self.queue_wait_at.store(nanos(now.duration_since(self.started_at)), Ordering::Relaxed);
+        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        self.queue_wait.store(nanos, Ordering::Relaxed);
+        self.queue_wait_at.store(nanos_of(now), Ordering::Relaxed);
     }
 
     /// Measures the cost of a call from the busy time of the worker's runtime.
@@ -231,21 +233,6 @@ impl AdmissionControl {
         let control = Self::default();
         (0..100).for_each(|_| control.record(cost, CALL_UNITS, false));
         control
-    }
-}
-
-impl Default for AdmissionControl {
-    fn default() -> Self {
-        Self {
-            started_at: Instant::now(),
-            active: AtomicUsize::default(),
-            completed_units: AtomicUsize::default(),
-            call_cost: AtomicU64::default(),
-            queue_wait: AtomicU64::default(),
-            queue_wait_at: AtomicU64::default(),
-            last_sample: Mutex::default(),
-            warned_at: Mutex::default(),
-        }
     }
 }
 

@@ -84,7 +84,7 @@ async fn a_watched_ban_is_only_shown_in_metadata() {
 async fn a_ban_is_recorded_once_with_the_entries_of_its_counter() {
     let mut service = service(Modes::default());
     let bans = Observations::default();
-    service.inner.limiter = service.inner.limiter.with_observations(bans.clone());
+    service.inner.limiter.observations = bans.clone();
     call_each_second(&service, &["client", "other", "watched"], 9).await;
     let begun = bans.take_bans(10);
     let named: Vec<_> =

@@ -109,9 +109,9 @@ async fn a_ban_a_list_and_a_limit_override_are_named() {
 async fn a_decision_without_the_store_is_named_as_such() {
     let mut service = service(NamedDecisions::Denials);
     let local = || MemoryStore::new(1_000, service.clock.clone());
-    let fallback = Fallback::new(OnStoreError::Local, local(), Replicas::default());
+    let fallback = Some(Fallback::new(OnStoreError::Local, local(), Replicas::default()));
     let limiter = Limiter::new(Arc::clone(&service.rules), Store::new(local()), Modes::default());
-    let limiter = limiter.with_fallback(fallback).with_clock(service.clock.clone());
+    let limiter = Limiter { fallback, clock: service.clock.clone(), ..limiter };
     service.inner = Service::new(limiter, naming(NamedDecisions::Denials));
     service.set_lists(vec![], vec![switch("*", SwitchMode::Emergency)]);
     let denied = "code=OVER_LIMIT key=two=x policy=degraded remaining=0 rule=two";

@@ -63,7 +63,7 @@ impl TestService {
         let rules = active(rules);
         let clock = Clock::manual(NOW);
         let store = Store::new(MemoryStore::new(1_000, clock.clone()));
-        let limiter = Limiter::new(Arc::clone(&rules), store, modes).with_clock(clock.clone());
+        let limiter = Limiter { clock: clock.clone(), ..Limiter::new(Arc::clone(&rules), store, modes) };
         Self { inner: Service::new(limiter, options), clock, rules }
     }
 

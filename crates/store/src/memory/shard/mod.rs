@@ -260,10 +260,7 @@ impl EvictionRank {
 
     /// Number of uses, decayed to `cycle`.
     const fn uses(self, cycle: u8) -> u8 {
-        match self.uses.checked_shr(cycle.wrapping_sub(self.cycle) as u32) {
-            Some(uses) => uses,
-            None => 0,
-        }
+        if let Some(uses) = self.uses.checked_shr(cycle.wrapping_sub(self.cycle) as u32) { uses } else { 0 }
     }
 
     /// This rank, of the latest use, with the uses of `before` added.
@@ -294,11 +291,7 @@ enum StoredKey {
 }
 
 impl<'a> CounterKey<'a> {
-    pub(super) fn new(hasher: &RandomState, cell: &'a [u8], record: &'a RecordId) -> Self {
-        Self::of(hasher, cell, record.as_bytes())
-    }
-
-    fn of(hasher: &RandomState, cell: &'a [u8], record: &'a [u8]) -> Self {
+    pub(super) fn new(hasher: &RandomState, cell: &'a [u8], record: &'a [u8]) -> Self {
         let mut state = hasher.build_hasher();
         state.write(cell);
         state.write(record);
@@ -339,7 +332,7 @@ impl StoredKey {
     fn hash(&self, hasher: &RandomState) -> u64 {
         let bytes = self.bytes();
         let parts = bytes.split_at_checked(bytes.len().saturating_sub(RecordId::LENGTH));
-        parts.map_or(0, |(cell, record)| CounterKey::of(hasher, cell, record).hash)
+        parts.map_or(0, |(cell, record)| CounterKey::new(hasher, cell, record).hash)
     }
 }
 

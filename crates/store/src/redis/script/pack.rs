@@ -37,6 +37,8 @@ pub(crate) fn command<'a>(
     };
     let mut packed = Vec::new();
     for run in runs {
+        // The fast path of the script does not end bans.
+        let ends_ban = |check: &Check| check.applied_ban().is_some_and(|ban| ban.effect.ends());
         let is_special = run.request.checks().any(|check| special_role(check) > 0 || ends_ban(check))
             || run.reported.iter().any(|hits| *hits > 0);
         let mut prefetches = run.prefetches.iter();
@@ -78,7 +80,8 @@ fn pack_cell<'a>(
     prefetches: &mut impl Iterator<Item = &'a Prefetch>,
     store_time: &impl Fn() -> Timestamp,
 ) {
-    let has_tail = has_bans(cell) || has_shares(cell);
+    let is_tail = |check: &Check| check.applied_ban().is_some() || effective_share(check).is_some();
+    let has_tail = cell.checks.iter().any(is_tail);
     for check in &cell.checks {
         let role = match (charging, check.sync) {
             (Charging::Independent, _) if check.counting(charging) == Charging::Independent => {
@@ -117,11 +120,6 @@ fn pack_cell<'a>(
         let prefetch = prefetches.next().and_then(|prefetch| effective_prefetch(check, *prefetch));
         packed.extend_from_slice(&prefetch.map_or_else(|| pack_extra(check), pack_prefetch));
     }
-}
-
-/// Whether the check ends a ban, which the fast path of the script does not do.
-fn ends_ban(check: &Check) -> bool {
-    check.applied_ban().is_some_and(|ban| matches!(ban.effect, BanEffect::Lift | BanEffect::Forgive))
 }
 
 /// The part of a check's role that the fast path of the script does not have; 0 for an ordinary check.
@@ -221,11 +219,6 @@ fn pack_budget(packed: &mut Vec<u8>, check: &Check, store_time: impl FnOnce() ->
     packed.extend_from_slice(&extra);
 }
 
-/// Whether a check of the cell has a ban.
-fn has_bans(cell: &Cell) -> bool {
-    cell.checks.iter().any(|check| check.applied_ban().is_some())
-}
-
 /// Packs the bans of a cell after its checks, takes what is reported of each check, and returns their number.
 fn pack_bans<'a>(packed: &mut Vec<u8>, cell: &Cell, reported: &mut impl Iterator<Item = &'a u16>) -> u16 {
     let mut count = 0_u16;
@@ -258,11 +251,6 @@ fn pack_ban(packed: &mut Vec<u8>, BanCheck { policy, effect }: &BanCheck, report
 /// The share of a check's region, if the limit may be lent.
 pub(super) fn effective_share(check: &Check) -> Option<&RegionShare> {
     check.share.as_ref().filter(|_| check.policy.can_be_lent())
-}
-
-/// Whether a check of the cell has a share.
-fn has_shares(cell: &Cell) -> bool {
-    cell.checks.iter().any(|check| effective_share(check).is_some())
 }
 
 /// Packs the shares of a cell after its checks and bans, each with the number of its check, and ends the argument with

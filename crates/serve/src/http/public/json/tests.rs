@@ -46,7 +46,8 @@ impl RateLimitService for Stub {
 const JSON_TYPE: (&str, &str) = ("content-type", "application/json");
 
 async fn call_with(method: &str, headers: &[(&str, &str)], body: &str) -> (StatusCode, Json) {
-    let parts = PublicParts { rate_limit: Stub, readiness: Readiness::new(), exporter: None, max_body: 1000 };
+    let parts =
+        PublicParts { rate_limit: Stub, readiness: Readiness::new(0), exporter: None, max_body: 1000 };
     let request = http::Request::builder().method(method).uri("/json");
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     let request = request.body(Body::from(body.to_owned())).expect("a request");

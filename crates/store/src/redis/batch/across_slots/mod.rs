@@ -9,7 +9,7 @@
 //! sent again alone, with the redirections of a cluster: the script reads every key of a call before it writes one, so
 //! nothing was charged.
 
-use std::time::Duration;
+use std::{sync::atomic::AtomicU64, time::Duration};
 
 use ::redis::{Pipeline, Value};
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use tollgate_core::{RecordId, algorithm::Algorithm};
 use super::pending::{BoxedRequest, Command, PendingRequest};
 use crate::redis::connection::{Connection, LiveConnection};
 use crate::redis::error::SendError;
-use crate::redis::metrics::{CommandSlots, CommandSlotsGauge};
+use crate::redis::metrics::{ANY_SLOT, CommandSlotsGauge, ONE_SLOT};
 use crate::redis::script::{self, CommandKeys};
 use crate::{after, key::CellKey, request::Check};
 
@@ -94,7 +94,7 @@ impl AcrossSlots {
     pub(super) fn connected(&mut self) {
         if self.permission != Permission::Unneeded {
             *self = Self::new(CommandKeys::OneSlot);
-            self.count(CommandSlots::One);
+            self.count(&ONE_SLOT);
         }
     }
 
@@ -137,7 +137,7 @@ impl AcrossSlots {
         match result {
             Ok(()) => {
                 self.permission = Permission::Granted;
-                self.count(CommandSlots::Any);
+                self.count(&ANY_SLOT);
                 None
             }
             Err(error) => {
@@ -154,7 +154,7 @@ impl AcrossSlots {
             self.permission = Permission::Refused(after(now, self.pause));
             self.pause = self.pause.saturating_mul(2).min(MAX_PAUSE);
             self.distrust = 0;
-            self.count(CommandSlots::One);
+            self.count(&ONE_SLOT);
         }
     }
 
@@ -240,9 +240,9 @@ impl AcrossSlots {
         self.apart.iter().any(|(apart, _)| *apart == slot)
     }
 
-    fn count(&mut self, keys: CommandSlots) {
+    fn count(&mut self, connections: &'static AtomicU64) {
         self.gauge = None;
-        self.gauge = Some(CommandSlotsGauge::new(keys));
+        self.gauge = Some(CommandSlotsGauge::new(connections));
     }
 }
 
