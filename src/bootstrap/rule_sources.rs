@@ -153,7 +153,7 @@ impl FirstRules {
         let watcher = watcher.transpose()?;
         let reload = watcher.as_ref().map(Watcher::reload);
         let overlay = settings.options.overlay.map(|slot| {
-            let seen = slot.get().map(|overlay| overlay.fingerprint());
+            let seen = slot.get().map(|overlay| overlay.fingerprint);
             Watcher::spawn(slot.directory(), false, seen, move |files, _| {
                 let _held = &held;
                 if active.take_overlay(slot, files) {

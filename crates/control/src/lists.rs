@@ -316,7 +316,7 @@ pub(crate) mod tests {
             switches: vec![switch("ended", Some(10)), switch("", None), switch("holds", Some(11))],
         };
         let (lists, problems) = compile(&runtime, 10);
-        assert_eq!(lists.generation(), 7);
+        assert_eq!(lists.generation, 7);
         let denies = |key| lists.denying("d", &[Entry { key, value: "x" }], 0).is_some();
         assert!(denies("holds") && !denies("ended"));
         assert_eq!(lists.mode_of("d", "holds"), Some(SwitchMode::Off));

@@ -55,7 +55,7 @@ impl Limiter {
         if let (Some(fallback), Some(degraded)) = (&self.fallback, degraded) {
             fallback.defer(degraded, calls, decisions, !passes);
             let rules = Arc::clone(&self.rules);
-            let is_allowed = move || rules.lists().emergencies().is_empty();
+            let is_allowed = move || rules.lists().emergencies.is_empty();
             fallback.correct_late(&self.store, degraded, calls, decisions, !passes, is_allowed.clone());
             fallback.send_deferred(&self.store, is_allowed);
         }

@@ -147,8 +147,8 @@ impl fmt::Display for NotifyThresholds {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weights {
     by_value: HashMap<Box<str>, u32, RandomState>,
-    /// Weight of other values.
-    others: u32,
+    /// Weight of all other values.
+    pub others: u32,
 }
 
 impl Weights {
@@ -173,11 +173,6 @@ impl Weights {
         let mut weights: Vec<_> = self.by_value.iter().map(|(value, weight)| (&**value, *weight)).collect();
         weights.sort_unstable();
         weights
-    }
-
-    /// Weight of all other values.
-    pub const fn others(&self) -> u32 {
-        self.others
     }
 
     /// The hits that count: charges and refunds multiplied by the weight of the value. A weight of 0 makes a read of them.

@@ -143,19 +143,11 @@ impl<C: Companion> Snapshot<C> {
     /// Activates `rules` for all later requests, under the active lists, switches and overrides.
     pub fn replace(&self, rules: Arc<Rules>) {
         let companion = Arc::new(C::for_rules(&rules));
-        let mut retired = self.retired.lock();
-        let current = self.current.load_full();
-        let (lists, rule_overrides) = (Arc::clone(&current.lists), Arc::clone(&current.rule_overrides));
-        drop(current);
-        let switched = Switched::new(&rules, &lists);
-        let overridden = Arc::new(Overridden::new(&rules, &rule_overrides, now_ms()));
-        let rules = Some(rules);
-        let version = Version { rules, companion, lists, switched, rule_overrides, overridden };
-        let before = self.current.swap(Arc::new(version));
-        retired.rules.extend(before.rules.clone());
-        retired.versions.push(before);
-        drop(retired);
-        self.drop_unused();
+        self.change(|current| {
+            let switched = Switched::new(&rules, &current.lists);
+            let overridden = Arc::new(Overridden::new(&rules, &current.rule_overrides, now_ms()));
+            Version { rules: Some(rules), companion, switched, overridden, ..current }
+        });
     }
 
     /// Activates lists and switches for all later requests, over the active rules.
@@ -180,7 +172,7 @@ impl<C: Companion> Snapshot<C> {
         resolved
     }
 
-    /// Replaces the active version by another one of the active rules.
+    /// Replaces the active version.
     fn change(&self, next: impl FnOnce(Version<C>) -> Version<C>) {
         let mut retired = self.retired.lock();
         let current = self.current.load_full();
@@ -194,7 +186,10 @@ impl<C: Companion> Snapshot<C> {
             overridden: Arc::clone(overridden),
         };
         drop(current);
-        let before = self.current.swap(Arc::new(next(copy)));
+        let next = Arc::new(next(copy));
+        let before = self.current.swap(Arc::clone(&next));
+        let is_active = |rules: &Arc<Rules>| next.rules.as_ref().is_some_and(|next| Arc::ptr_eq(rules, next));
+        retired.rules.extend(before.rules.clone().filter(|rules| !is_active(rules)));
         retired.versions.push(before);
         drop(retired);
         self.drop_unused();
@@ -256,10 +251,10 @@ mod tests {
         assert!(snapshot.active().get().is_none(), "there are no rules yet");
         let rules = Arc::new(Rules::default());
         snapshot.replace(Arc::clone(&rules));
-        assert_eq!(snapshot.active().get().map(|active| active.lists.generation()), Some(1));
+        assert_eq!(snapshot.active().get().map(|active| active.lists.generation), Some(1));
         snapshot.set_lists(generation(2));
         assert!(Arc::ptr_eq(&snapshot.load().expect("active"), &rules));
-        assert_eq!(snapshot.lists().generation(), 2);
+        assert_eq!(snapshot.lists().generation, 2);
         drop(rules);
         assert!(snapshot.drop_unused(), "active rules are not kept as retired ones");
     }
@@ -272,7 +267,7 @@ mod tests {
             scope.spawn(|| (1..=last).for_each(|number| snapshot.set_lists(generation(number))));
             scope.spawn(|| (1..=last).for_each(|_| snapshot.replace(Arc::default())));
         });
-        assert_eq!(snapshot.lists().generation(), last);
+        assert_eq!(snapshot.lists().generation, last);
         assert!(snapshot.load().is_some());
     }
 }

@@ -171,7 +171,7 @@ impl RulesSink {
     pub(super) fn fingerprint_of(&self, resources: &[Resource]) -> Fingerprint {
         let overlay = self.options.overlay.and_then(OverlaySlot::get);
         let fingerprint = fingerprint_of(resources);
-        overlay.map_or(fingerprint, |overlay| fingerprint.under(overlay.fingerprint()))
+        overlay.map_or(fingerprint, |overlay| fingerprint.under(overlay.fingerprint))
     }
 
     /// Compiles the resources of the last response again, and activates their rules; if they are invalid, those of the last

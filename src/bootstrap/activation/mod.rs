@@ -198,7 +198,7 @@ impl Activator {
                 false
             }
             Ok(overlay) => {
-                tracing::info!(fingerprint = %overlay.fingerprint(), "changed overlay read");
+                tracing::info!(fingerprint = %overlay.fingerprint, "changed overlay read");
                 slot.set(overlay);
                 true
             }
@@ -254,7 +254,7 @@ impl Activator {
     /// Activates rules from `origin`, and returns their number.
     fn activate(&self, loaded: Loaded, version: Option<u64>, origin: &dyn Display) -> usize {
         let fingerprint = loaded.whole_fingerprint();
-        if !loaded.warnings.problems().is_empty() {
+        if !loaded.warnings.is_empty() {
             tracing::warn!(%origin, warnings = %loaded.warnings, "suspicious rules");
         }
         let rules = Arc::new(loaded.rules);

@@ -136,7 +136,7 @@ pub(crate) struct Invalid {
 impl From<&LoadError> for Invalid {
     fn from(error: &LoadError) -> Self {
         let problems = match error {
-            LoadError::Invalid { report, .. } => report.problems().to_vec(),
+            LoadError::Invalid { report, .. } => report.problems.clone(),
             LoadError::Directory(_) | LoadError::Broken { .. } => Vec::new(),
         };
         Self { problems, report: error.to_string() }

@@ -38,7 +38,7 @@ pub(super) async fn status(api: Api) -> ApiResult {
         "domains": rules.as_ref().map_or(0, |rules| rules.domains().count()),
         "rule_count": rules.as_ref().map_or(0, |rules| rules.rule_count()),
         "store": store(&api),
-        "emergencies": api.parts.rules.lists().emergencies(),
+        "emergencies": api.parts.rules.lists().emergencies,
         "instances": instances,
         "problem": problem,
     }))

@@ -172,7 +172,7 @@ pub(super) async fn validate(api: Api, caller: Caller, body: JsonBody<ValidateRe
             "is_valid": true,
             "domains": loaded.rules.domains().count(),
             "rules": loaded.rules.rule_count(),
-            "problems": loaded.warnings.problems(),
+            "problems": loaded.warnings.problems,
             "report": loaded.report(),
             "reasons": guardrails::violations(current.as_deref(), &loaded.rules, &traffic),
         }),

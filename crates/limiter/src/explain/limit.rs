@@ -52,7 +52,7 @@ fn value_text(value: &str) -> String {
 
 /// Text form of weights, such as `large 3, small 2, others 1`; of many values, only their number.
 pub fn weights_text(weights: &Weights) -> String {
-    let others = weights.others();
+    let others = weights.others;
     match weights.values() {
         values if values > MAX_SHOWN_WEIGHTS => format!("{values} values, others {others}"),
         _ => {

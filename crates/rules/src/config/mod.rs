@@ -104,7 +104,7 @@ impl Loaded {
 
     /// Returns the warnings, if there are any, and the summary.
     pub fn report(&self) -> String {
-        match self.warnings.problems() {
+        match &*self.warnings.problems {
             [] => self.summary(),
             _ => format!("{}\n{}", self.warnings, self.summary()),
         }

@@ -56,18 +56,14 @@ impl fmt::Display for Problem {
 /// Problems of a configuration, by file and line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    problems: Vec<Problem>,
+    /// The problems, by file and line.
+    pub problems: Vec<Problem>,
     more: usize,
     /// Whether there were too many errors, so that the rest was not read.
     is_aborted: bool,
 }
 
 impl Report {
-    /// The problems, by file and line.
-    pub fn problems(&self) -> &[Problem] {
-        &self.problems
-    }
-
     /// Whether there are no problems.
     pub const fn is_empty(&self) -> bool {
         self.problems.is_empty()
@@ -277,7 +273,7 @@ mod tests {
             problems.warning("a.yaml", Position::WHOLE, Path::Root, "is odd");
             problems.finish()
         };
-        assert_eq!(report(false).unwrap().problems().len(), 1);
+        assert_eq!(report(false).unwrap().problems.len(), 1);
         assert_eq!(report(true).unwrap_err().to_string(), "a.yaml: is odd");
     }
 
@@ -310,7 +306,7 @@ mod tests {
         let (key, message) = ("é".repeat(1 << 20), "x".repeat(1 << 20));
         problems.error("a.yaml", Position::WHOLE, Path::Root.key(&key), &message);
         let report = problems.finish().unwrap_err();
-        assert_eq!(report.problems()[0].path, format!("{}…", "é".repeat(500)));
-        assert_eq!(report.problems()[0].message, format!("{}…", "x".repeat(1_000)));
+        assert_eq!(report.problems[0].path, format!("{}…", "é".repeat(500)));
+        assert_eq!(report.problems[0].message, format!("{}…", "x".repeat(1_000)));
     }
 }

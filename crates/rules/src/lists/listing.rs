@@ -21,7 +21,7 @@ pub struct Listing {
     /// The domain; `None` for all domains.
     domain: Option<Box<str>>,
     /// At least one pair.
-    pairs: Box<[(Box<str>, Pattern)]>,
+    pub(super) pairs: Box<[(Box<str>, Pattern)]>,
     /// End of the entry in milliseconds since 1970, if it has one.
     pub expires_at_ms: Option<u64>,
 }
@@ -109,10 +109,6 @@ impl Listing {
     /// The domain; `None` for all domains.
     pub fn domain(&self) -> Option<&str> {
         self.domain.as_deref()
-    }
-
-    pub(super) fn pairs(&self) -> &[(Box<str>, Pattern)] {
-        &self.pairs
     }
 
     /// Whether the entry matches every descriptor that has its keys, and so possibly all requests of its domain.

@@ -59,14 +59,15 @@ type Shares = HashMap<Box<str>, EnforcedShare, RandomState>;
 /// Active lists and switches without those that have ended. Immutable, like the rules.
 #[derive(Debug, Default)]
 pub struct Lists {
-    generation: u64,
+    /// Generation of the lists and switches.
+    pub generation: u64,
     allow: Index,
     deny: Index,
     switches: HashMap<Box<str>, Modes, RandomState>,
     /// Shares of the keys for which rules are enforced, by domain and path.
     shares: HashMap<Box<str>, Shares, RandomState>,
     /// Domains in an emergency; [`ALL_NAMES`] for all.
-    emergencies: Vec<Box<str>>,
+    pub emergencies: Vec<Box<str>>,
 }
 
 /// Name that stands for every domain, or for every rule of a domain.
@@ -105,20 +106,10 @@ impl Lists {
         self
     }
 
-    /// Generation of the lists and switches.
-    pub const fn generation(&self) -> u64 {
-        self.generation
-    }
-
     /// Whether an emergency switch applies to the domain.
     pub fn is_emergency(&self, domain: &str) -> bool {
         !self.emergencies.is_empty()
             && self.emergencies.iter().any(|known| matches!(&**known, ALL_NAMES) || **known == *domain)
-    }
-
-    /// Domains in an emergency; [`ALL_NAMES`] for all.
-    pub fn emergencies(&self) -> &[Box<str>] {
-        &self.emergencies
     }
 
     /// Whether any list has an entry.
@@ -238,7 +229,7 @@ impl Index {
             };
             // The rarest pair, so that a request of a tenant is not compared with all entries of the tenant. Among patterns,
             // ranges are found faster.
-            let Some((key, pattern)) = listing.pairs().iter().min_by_key(|pair| rank(&pair.1, count(pair)))
+            let Some((key, pattern)) = listing.pairs.iter().min_by_key(|pair| rank(&pair.1, count(pair)))
             else {
                 continue;
             };
@@ -292,7 +283,7 @@ impl Values {
 fn counts(listings: &[Listing]) -> Map<(Option<&str>, &str, &str), usize> {
     let mut counts = Map::default();
     for listing in listings {
-        for (key, pattern) in listing.pairs() {
+        for (key, pattern) in &listing.pairs {
             if let Pattern::Exact(text) = pattern {
                 let count: &mut usize = counts.entry((listing.domain(), &**key, &**text)).or_default();
                 *count = count.saturating_add(1);

@@ -183,7 +183,7 @@ fn matched_rules(rules: &Rules, descriptors: &[RateLimitDescriptor]) -> Vec<Opti
 /// Severity and path of each problem.
 fn places(report: &config::Report) -> Vec<String> {
     let mut places: Vec<String> =
-        report.problems().iter().map(|problem| format!("{:?} {}", problem.severity, problem.path)).collect();
+        report.problems.iter().map(|problem| format!("{:?} {}", problem.severity, problem.path)).collect();
     places.sort();
     places
 }

@@ -53,7 +53,7 @@ impl RulesReport {
             Ok(loaded) => report.add_valid(directory, &loaded, options, reads_hidden),
             Err(LoadError::Invalid { report: found, .. }) => {
                 report.files = file_count(directory);
-                for problem in found.problems() {
+                for problem in &found.problems {
                     match problem.severity {
                         Severity::Error => report.problems.push(problem.to_string()),
                         Severity::Warning => report.warnings.push(problem.to_string()),
@@ -71,7 +71,7 @@ impl RulesReport {
         self.files = file_count(directory);
         self.domains = loaded.rules.domains().count();
         self.rules = loaded.rules.rule_count();
-        self.warnings = loaded.warnings.problems().iter().map(ToString::to_string).collect();
+        self.warnings = loaded.warnings.problems.iter().map(ToString::to_string).collect();
         self.longest_window = longest_window(&loaded.rules);
         self.differences = differences::of_files(directory, reads_hidden);
         self.differences.extend(differences::of_rules(directory, &loaded.rules, options));

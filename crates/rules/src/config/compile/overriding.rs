@@ -30,7 +30,7 @@ pub fn override_rule(domain: &str, rule: &Rule, rate_limit: &str) -> Result<Rule
     match (overridden, problems.finish()) {
         (Some(overridden), Ok(_)) => Ok(overridden),
         (_, Ok(report) | Err(report)) => {
-            let errors = report.problems().iter().filter(|problem| problem.severity == Severity::Error);
+            let errors = report.problems.iter().filter(|problem| problem.severity == Severity::Error);
             let texts: Vec<String> = errors
                 .map(|problem| match &*problem.path {
                     "" => problem.message.clone(),

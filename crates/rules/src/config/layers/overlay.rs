@@ -34,7 +34,8 @@ const MAX_COMPARISONS: usize = 20_000_000;
 pub struct Overlay {
     directory: String,
     files: SourceFiles,
-    fingerprint: Fingerprint,
+    /// Fingerprint of the files.
+    pub fingerprint: Fingerprint,
     /// Whether its files state nothing.
     is_empty: bool,
 }
@@ -120,11 +121,6 @@ impl Overlay {
     /// Whether it states nothing where `active` does, and its directory has no file that permits that.
     pub fn empties(&self, active: &Self) -> bool {
         self.is_empty && !active.is_empty && !self.files.allow_empty()
-    }
-
-    /// Fingerprint of the files.
-    pub const fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
     }
 
     /// Reads and checks the files.
