@@ -167,7 +167,7 @@ const fn value(kind: Kind) -> Value {
 /// Key of the metadata.
 pub(super) const KEY: &str = "decision";
 
-/// What decided a request, with its counted key. Texts are bounded, and may be empty.
+/// The rule or list that decided a request, with its counted key. Texts are bounded, and may be empty.
 #[derive(Debug)]
 pub(super) struct NamedDecision<'d> {
     pub(super) deciding: Deciding<'d>,

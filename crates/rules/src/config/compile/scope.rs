@@ -58,7 +58,7 @@ pub(super) fn read(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Scop
     scope
 }
 
-/// Doubt whether regions enforce a limit of so many `hits` as meant.
+/// Doubt whether regions enforce a limit of `hits` as meant.
 fn doubt(
     regions: TableSize,
     scope: Scope,
