@@ -11,7 +11,7 @@ pub(super) use self::absent::{METRICS, RegionServer, RunningRegions, ServerParts
 use super::stores::StoreLayer;
 use crate::settings::Settings;
 
-/// What the parts of a server need of its regions.
+/// Parts of a server that depend on its regions.
 pub(super) struct Regions {
     /// Size of the region table, for the validation of rules.
     pub(super) table_size: TableSize,

@@ -34,7 +34,7 @@ pub(crate) struct EffectiveSettings {
     pub(crate) settings: Option<Box<Settings>>,
     /// Flags that are not at their defaults.
     pub(crate) changed: Vec<Setting>,
-    /// Those flags with their values, secrets included, as words of a command line.
+    /// The changed flags with their values, secrets included, as words of a command line.
     #[cfg(test)]
     pub(crate) words: Vec<OsString>,
     /// Startup warnings about variables without effect.

@@ -258,7 +258,7 @@ mod tests {
         book.set_head(BookHead { lineage: "l".into(), epoch: 3, ..BookHead::default() });
         record(&mut journal, &mut book, &[change(1, "a", false), change(2, "b", false)]);
         record(&mut journal, &mut book, &[change(3, "a", true)]);
-        let error = Journal::open(path.clone()).expect_err("it is locked").to_string();
+        let error = Journal::open(path.clone()).expect_err("it is locked");
         assert!(error.contains("another process"), "{error}");
         drop(journal);
         let (_, again) = Journal::open(path).expect("readable");
@@ -281,7 +281,7 @@ mod tests {
         drop(journal);
         for damaged in ["{}\n", "[]\n", "{\"form\":2,\"lineage\":\"\",\"revision\":1,\"epoch\":0}\n"] {
             fs::write(&path, damaged).expect("written");
-            let error = Journal::open(path.clone()).expect_err("damaged").to_string();
+            let error = Journal::open(path.clone()).expect_err("damaged");
             assert!(error.contains("line 1"), "{error}");
         }
     }
