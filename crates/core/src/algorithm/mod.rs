@@ -1,6 +1,6 @@
 //! The definition of every algorithm: pure functions of a counter's state, the time and the hits.
 //!
-//! An algorithm is one file here, which implements [`LimitAlgorithm`], one line of [`algorithms!`], and one file of the same
+//! An algorithm is one file here, which implements [`LimitAlgorithm`], one line of `algorithms!`, and one file of the same
 //! name in `lua/decide/`. The memory store runs the definition directly; the Lua scripts are its twins, and a differential
 //! test compares the two.
 

@@ -2,7 +2,7 @@
 //!
 //! Hits pass while those of the window that ends now, including the new ones, are within the limit; so no window of that
 //! length holds more than the limit, wherever it begins. A denied hit is not logged. The log is bounded by the limit,
-//! which is at most [`MAX_QUEUED`](super::queue::MAX_QUEUED).
+//! which is at most [`MAX_QUEUED`].
 //!
 //! Hits charged as an overdraft are logged in full, but of all hits only the newest are kept, twice as many as the limit:
 //! more would keep the log over its limit for no longer.
