@@ -229,7 +229,7 @@ fn write_several(
 }
 
 /// A host name or an IP address, and a port.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Address {
     pub(super) host: Arc<str>,
     pub(super) port: u16,
@@ -296,6 +296,12 @@ impl fmt::Display for Address {
         } else {
             write!(f, "{}:{}", self.host, self.port)
         }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
