@@ -1,9 +1,10 @@
 -- Decides rate-limit requests: one or several calls, each in one atomic step.
 --
--- To follow one decision, read this page, then fixed_window.lua (an algorithm), decide.lua (`decide_call`: any call),
--- record_checks.lua (`decide_record`: one check) and packed_records.lua (how a counter is stored). These decide every call on
--- counters with packed records. The parts before them decide the usual calls with less work, each with its gain in its
--- head: whole_cells.lua, fast_path.lua with dispatch.lua, single_budget.lua, and bans.lua.
+-- To follow a usual decision, on the only counter of a key or on all of them, read this page and whole_cells.lua, where the
+-- script then ends. To follow any other, read fixed_window.lua (an algorithm), decide.lua (`decide_call`: any call),
+-- record_checks.lua (`decide_record`: one check) and packed_records.lua (how a counter is stored). These can decide every call
+-- on counters with packed records. The parts before them decide some calls with less work, each with its gain in its head:
+-- whole_cells.lua, fast_path.lua with dispatch.lua, single_budget.lua, and bans.lua.
 --
 -- Names in capitals with a prefix such as ROLE_ are numbers. The program replaces them before it loads the script:
 -- crates/store/src/redis/script/names.rs has them with their meanings, and docs/internals/redis-protocol-and-lua.md as a table.
