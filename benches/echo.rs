@@ -11,10 +11,8 @@ use tollgate::proto::envoy::service::ratelimit::v3::{
     rate_limit_response::{Code, DescriptorStatus, RateLimit},
     rate_limit_service_server::{RateLimitService, RateLimitServiceServer},
 };
-use tonic::{
-    Request, Response, Status,
-    transport::{Server, server::TcpIncoming},
-};
+use tonic::transport::{Server, server::TcpIncoming};
+use tonic::{Request, Response, Status};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -13,13 +13,9 @@
 
 use std::{fmt::Write as _, fs, num::NonZeroU64, ops::Range, path::Path};
 
-use tollgate::{
-    algorithm::{Algorithm, Charging, CounterState, Parameters, Policy},
-    clock::Timestamp,
-    descriptor::Hits,
-    lease::LeaseId,
-    quota::{Quota, Window},
-};
+use tollgate::algorithm::{Algorithm, Charging, CounterState, Parameters, Policy};
+use tollgate::quota::{Quota, Window};
+use tollgate::{clock::Timestamp, descriptor::Hits, lease::LeaseId};
 
 /// Path of the picture within the project.
 pub(crate) const FILE: &str = "docs/admitted.svg";

@@ -3,10 +3,8 @@
 #![allow(clippy::arithmetic_side_effects, clippy::expect_used, clippy::print_stdout)]
 
 use clap::{Arg, ArgAction, Command};
-use tollgate::{
-    bootstrap::catalogue,
-    settings::{command, reference_variables},
-};
+use tollgate::bootstrap::catalogue;
+use tollgate::settings::{command, reference_variables};
 
 /// The generated pages.
 pub(crate) const PAGES: [&str; 4] = ["settings", "environment", "cli", "metrics"];

@@ -1,17 +1,12 @@
 //! Entry point: parses the command line, runs the subcommand, and returns its exit status.
 
-use std::{
-    env,
-    io::{self, Write as _},
-    process::ExitCode,
-};
+use std::io::{self, Write as _};
+use std::{env, process::ExitCode};
 
 use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
-use tollgate::{
-    bootstrap,
-    settings::{self, Command, Settings},
-};
+use tollgate::bootstrap;
+use tollgate::settings::{self, Command, Settings};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;

@@ -1,9 +1,7 @@
 //! Scenarios of users from end to end: real Envoys, real instances and a real Redis.
 
-use crate::support::{
-    http::{self, Answer},
-    prelude::*,
-};
+use crate::support::http::{self, Answer};
+use crate::support::prelude::*;
 
 /// A trading API: each key may place 100 orders in any minute.
 const RULES: &str = "domain: edge

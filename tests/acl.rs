@@ -2,14 +2,10 @@
 
 use tollgate::control::{Draft, Files, RulesSource, SwitchMode};
 
-use crate::{
-    control::{denied, switched},
-    docs::block,
-    support::{
-        prelude::*,
-        redis::{COMMANDS, RULES_COMMANDS, guarded},
-    },
-};
+use crate::control::{denied, switched};
+use crate::docs::block;
+use crate::support::prelude::*;
+use crate::support::redis::{COMMANDS, RULES_COMMANDS, guarded};
 
 /// The words of the documented line for an ACL file.
 fn documented() -> Vec<String> {

@@ -1,9 +1,7 @@
 //! Requests that are charged all or none, on a real Redis.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    sync::atomic::AtomicUsize,
-};
+use std::io::{BufRead, BufReader, Write};
+use std::sync::atomic::AtomicUsize;
 
 use crate::support::prelude::*;
 

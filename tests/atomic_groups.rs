@@ -4,14 +4,10 @@ use std::{collections::HashMap, fmt::Write as _};
 
 use futures_util::FutureExt as _;
 use proptest::{collection::vec, prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
-use tollgate::{
-    algorithm::CounterState,
-    clock::{Clock, Timestamp},
-    config,
-    descriptor::Descriptor,
-    limiter::{ActiveRules, Deadline, Limiter, Modes, decision::Code},
-    store::{BackgroundQueue, LastVerdicts, MemoryStore, Store},
-};
+use tollgate::clock::{Clock, Timestamp};
+use tollgate::limiter::{ActiveRules, Deadline, Limiter, Modes, decision::Code};
+use tollgate::store::{BackgroundQueue, LastVerdicts, MemoryStore, Store};
+use tollgate::{algorithm::CounterState, config, descriptor::Descriptor};
 
 use crate::support::prelude::*;
 

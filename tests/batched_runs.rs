@@ -1,10 +1,8 @@
 //! Several runs in one command: what fails is alone in it, and keys end when they should.
 
 use redis::Commands as _;
-use tollgate::{
-    algorithm::Prefetch,
-    store::redis::{CommandKeys, Run, RunOutcome},
-};
+use tollgate::algorithm::Prefetch;
+use tollgate::store::redis::{CommandKeys, Run, RunOutcome};
 
 use crate::support::prelude::*;
 

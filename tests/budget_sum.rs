@@ -1,21 +1,14 @@
 //! The sum of the hits that many requests use of one budget, by the stated rule, however they are settled.
 
-use std::{
-    collections::VecDeque,
-    sync::atomic::{AtomicU64, Ordering::SeqCst},
-};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use tokio::time::{Instant, sleep_until};
 use tollgate::proto::tollgate::reservation::v1::{ReserveRequest, reserve_response::Code as Reserved};
 
-use crate::{
-    reservations::{Reserving, descriptors, reservations, with_hits},
-    support::{
-        cluster,
-        http2::{Leaver, SHOULD_RATE_LIMIT},
-        prelude::*,
-    },
-};
+use crate::reservations::{Reserving, descriptors, reservations, with_hits};
+use crate::support::http2::{Leaver, SHOULD_RATE_LIMIT};
+use crate::support::{cluster, prelude::*};
 
 /// Requests to each store, unless `BUDGET_REQUESTS` states another number.
 const REQUESTS: u64 = 10_000;

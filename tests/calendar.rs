@@ -1,10 +1,8 @@
 //! Windows of calendars in the stores: the same in memory and in Redis, by Redis' clock.
 
 use futures_util::future::join_all;
-use tollgate::{
-    clock::Timestamp,
-    config::{Options, load_files},
-};
+use tollgate::clock::Timestamp;
+use tollgate::config::{Options, load_files};
 
 use crate::support::{prelude::*, stores::charging_with};
 

@@ -1,15 +1,10 @@
 //! Leases of cancelled calls and with failing stores, with Redis.
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::timeout,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::{net::TcpStream, time::timeout};
 
-use crate::support::{
-    http2::{SHOULD_RATE_LIMIT, call, frame, greeting, reset},
-    prelude::*,
-};
+use crate::support::http2::{SHOULD_RATE_LIMIT, call, frame, greeting, reset};
+use crate::support::prelude::*;
 
 const RULES: &str = "
 domain: d

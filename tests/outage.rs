@@ -2,22 +2,18 @@
 
 use std::num::NonZeroU32;
 
+use tollgate::config::{self, Options};
+use tollgate::decision::{Code, Decision, Status};
+use tollgate::limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas};
+use tollgate::rules::{Lists, OnStoreError, SwitchMode};
+use tollgate::store::{MemoryStore, Store};
 use tollgate::{
-    clock::Clock,
-    config::{self, Options},
-    decision::{Code, Decision, Status},
-    descriptor::Descriptor,
-    limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
+    clock::Clock, descriptor::Descriptor,
     proto::envoy::service::ratelimit::v3::rate_limit_response::Code as AnswerCode,
-    rules::{Lists, OnStoreError, SwitchMode},
-    store::{MemoryStore, Store},
 };
 
-use crate::support::{
-    prelude::*,
-    proxy::{Direction, Proxy, Way},
-    tollgate::rules as rules_of,
-};
+use crate::support::proxy::{Direction, Proxy, Way};
+use crate::support::{prelude::*, tollgate::rules as rules_of};
 
 const INSTANCES: usize = 3;
 

@@ -2,15 +2,12 @@
 
 use std::num::NonZeroU32;
 
-use tollgate::{
-    clock::{Clock, Timestamp},
-    config::{self, Options},
-    decision::{Code, Status},
-    descriptor::Descriptor,
-    limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
-    rules::OnStoreError,
-    store::{BackgroundQueue, LastVerdicts, MemoryStore, Store},
-};
+use tollgate::clock::{Clock, Timestamp};
+use tollgate::config::{self, Options};
+use tollgate::decision::{Code, Status};
+use tollgate::limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas};
+use tollgate::store::{BackgroundQueue, LastVerdicts, MemoryStore, Store};
+use tollgate::{descriptor::Descriptor, rules::OnStoreError};
 
 use crate::support::prelude::*;
 

@@ -1,10 +1,8 @@
 //! The recipes of CONTRIBUTING.md name every file that an existing example of their kind touches, and no more than
 //! promised.
 
-use crate::{
-    architecture::{crate_sources, files_below, is_test_file},
-    support::prelude::*,
-};
+use crate::architecture::{crate_sources, files_below, is_test_file};
+use crate::support::prelude::*;
 
 /// A recipe, an example of what it adds, and the maximum number of files to touch, tests and documentation apart.
 struct Recipe {

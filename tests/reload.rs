@@ -1,9 +1,7 @@
 //! Reloads of a large configuration while requests flow.
 
-use tokio::{
-    task::{JoinHandle, spawn_blocking},
-    time::{MissedTickBehavior, interval},
-};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::support::prelude::*;
 

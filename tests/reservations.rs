@@ -1,14 +1,11 @@
 //! Reservations over the gRPC port, `/json` and the reservation service, with memory and Redis.
 
-use tollgate::proto::{
-    envoy::{
-        extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride,
-        r#type::v3::RateLimitUnit,
-    },
-    tollgate::reservation::v1::{
-        CommitRequest, Descriptor, Entry, ReserveRequest,
-        reservation_service_client::ReservationServiceClient, reserve_response,
-    },
+use tollgate::proto::envoy::{
+    extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride, r#type::v3::RateLimitUnit,
+};
+use tollgate::proto::tollgate::reservation::v1::{
+    CommitRequest, Descriptor, Entry, ReserveRequest, reservation_service_client::ReservationServiceClient,
+    reserve_response,
 };
 use tonic::transport::Channel;
 

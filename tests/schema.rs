@@ -1,12 +1,8 @@
 //! The JSON Schema of the rules against the parser: examples, one mistake each, and random documents.
 
 use jsonschema::Validator;
-use proptest::{
-    prelude::*,
-    sample::{select, subsequence},
-    strategy::ValueTree as _,
-    test_runner::TestRunner,
-};
+use proptest::sample::{select, subsequence};
+use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 use serde_json::Map;
 use tollgate_rules::config::{Options, load, schema::schema};
 

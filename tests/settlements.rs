@@ -1,18 +1,13 @@
 //! Settlements that are malformed or late, reservations that are repeated or cancelled, and limits of 0.
 
-use tollgate::proto::{
-    envoy::{
-        extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride,
-        r#type::v3::RateLimitUnit,
-    },
-    tollgate::reservation::v1::{ReserveRequest, reserve_response::Code as Reserved},
+use tollgate::proto::envoy::{
+    extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride, r#type::v3::RateLimitUnit,
 };
+use tollgate::proto::tollgate::reservation::v1::{ReserveRequest, reserve_response::Code as Reserved};
 
-use crate::{
-    budget_sum::RESERVE,
-    reservations::{BudgetStore, Reserving, descriptors, reservations, with_hits},
-    support::{http2::Leaver, prelude::*},
-};
+use crate::budget_sum::RESERVE;
+use crate::reservations::{BudgetStore, Reserving, descriptors, reservations, with_hits};
+use crate::support::{http2::Leaver, prelude::*};
 
 const USER: (&str, &str) = ("user", "me");
 

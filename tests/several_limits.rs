@@ -4,14 +4,11 @@ use std::num::NonZeroU32;
 
 use futures_util::future::join_all;
 use proptest::{collection::vec, prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
-use tollgate::{
-    clock::{Clock, Timestamp},
-    config,
-    descriptor::{Descriptor, Entries},
-    limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas, decision::Code},
-    rules::OnStoreError,
-    store::{MemoryStore, Store},
-};
+use tollgate::clock::{Clock, Timestamp};
+use tollgate::descriptor::{Descriptor, Entries};
+use tollgate::limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas, decision::Code};
+use tollgate::store::{MemoryStore, Store};
+use tollgate::{config, rules::OnStoreError};
 
 use crate::support::prelude::*;
 

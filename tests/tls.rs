@@ -3,16 +3,12 @@
 use std::io::Read as _;
 
 use rustls::ClientConnection;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::timeout,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::support::{
-    certificates::{Connection, Pair},
-    prelude::*,
-};
+use crate::support::certificates::{Connection, Pair};
+use crate::support::prelude::*;
 
 const RULES: &str = "domain: d\ndescriptors: []\n";
 const SPIFFE: &str = "spiffe://mesh/ns/edge/sa/envoy";

@@ -2,10 +2,8 @@
 
 use std::net::TcpListener;
 
-use opentelemetry_proto::tonic::{
-    common::v1::{KeyValue, any_value::Value},
-    trace::v1::{Span, span::SpanKind, status::StatusCode},
-};
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
+use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
 use tonic::Request;
 
 use crate::support::{collector::Collector, prelude::*, timing::keeps_to_async};

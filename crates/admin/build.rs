@@ -1,12 +1,7 @@
 //! Lists the files of the dashboard.
 
-use std::{
-    env,
-    error::Error,
-    fmt::Write as _,
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{env, error::Error, fmt::Write as _, fs, io};
 
 const FOLDER: &str = "src/dashboard";
 

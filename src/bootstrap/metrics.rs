@@ -1,10 +1,7 @@
 //! All metrics of the program, those of the process itself, and their maintenance.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::sync::{Arc, OnceLock};
+use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeMetrics};
@@ -117,10 +114,8 @@ pub(super) fn panicked(thread: &'static str) {
 mod linux {
     use std::fs;
 
-    use rustix::{
-        process::{Resource, getrlimit},
-        time::{ClockId, clock_gettime},
-    };
+    use rustix::process::{Resource, getrlimit};
+    use rustix::time::{ClockId, clock_gettime};
 
     use tollgate_metrics::{Declared, Page};
 

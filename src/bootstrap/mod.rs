@@ -21,12 +21,8 @@ mod start;
 mod stores;
 mod workers;
 
-pub use self::{
-    metrics::catalogue,
-    run::{RunError, run},
-    running::Running,
-    workers::WorkerLost,
-};
+pub use self::run::{RunError, run};
+pub use self::{metrics::catalogue, running::Running, workers::WorkerLost};
 
 use std::{io, sync::Arc};
 

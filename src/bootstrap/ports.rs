@@ -4,21 +4,15 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use axum::Router;
 use futures_util::future::{join_all, select_all};
-use tokio::{
-    task::{JoinHandle, JoinSet},
-    time::timeout,
-};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tollgate_admin::{AdminParts, ApiParts, JsonSource, Tokens};
 use tollgate_metrics::Exporter;
-use tollgate_serve::{
-    grpc::{listener::Listener, service::UnaryService},
-    http::{self, ConnectionLimits, DescriptorError, HttpPort, PublicParts},
-    net::{
-        Port,
-        tls::{Tls, TlsSettings},
-    },
-};
+use tollgate_serve::grpc::{listener::Listener, service::UnaryService};
+use tollgate_serve::http::{self, ConnectionLimits, DescriptorError, HttpPort, PublicParts};
+use tollgate_serve::net::Port;
+use tollgate_serve::net::tls::{Tls, TlsSettings};
 
 use super::{Instance, StartError, stores::AdminStore};
 use crate::settings::Settings;

@@ -1,12 +1,8 @@
 //! Readers of the observations of limiters: bans that began, which operators see and clients are listed for, and thresholds
 //! that were reached.
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::sync::{Arc, Weak};
+use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;

@@ -10,10 +10,8 @@ use tollgate_limiter::ActiveRules;
 use tollgate_runtime::panics::CancelOnPanic;
 use tollgate_xds as xds;
 
-use super::{
-    StartError,
-    activation::{Activator, load_overlay},
-};
+use super::StartError;
+use super::activation::{Activator, load_overlay};
 use crate::settings::{RulesSettings, Settings};
 
 /// Time that startup waits for the first version, or for the confirmation that no version exists yet.

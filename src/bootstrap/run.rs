@@ -2,24 +2,18 @@
 
 use std::{convert::Infallible, io, time::Duration};
 
-use tokio::{
-    runtime::Handle,
-    select,
-    signal::unix::{Signal, SignalKind, signal},
-    time::{self, MissedTickBehavior},
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{self, MissedTickBehavior};
+use tokio::{runtime::Handle, select};
 use tollgate_fleet::history;
 use tollgate_limiter::talkers;
 use tollgate_runtime::panics;
 use tollgate_serve::net::Port;
 use tollgate_telemetry::statsd::StatsdExporter;
 
-use super::{
-    StartError,
-    metrics::{self, BusyTime},
-    running::{ComponentFailure, Running},
-    start::start,
-};
+use super::metrics::{self, BusyTime};
+use super::running::{ComponentFailure, Running};
+use super::{StartError, start::start};
 use crate::settings::{Settings, StoreSettings};
 
 /// Interval of the metrics' maintenance, which closes an interval of the history.

@@ -2,16 +2,11 @@
 
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
-use tokio::{
-    select,
-    sync::mpsc::UnboundedReceiver,
-    task::{JoinHandle, JoinSet, spawn_blocking},
-    time::{Instant, sleep, timeout},
-};
-use tokio_util::{
-    sync::{CancellationToken, DropGuard},
-    task::AbortOnDropHandle,
-};
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
+use tokio::time::{Instant, sleep, timeout};
+use tokio::{select, sync::mpsc::UnboundedReceiver};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 use tollgate_serve::{grpc::GrpcListen, net::Port};
 use tollgate_telemetry::traces::TraceExporter;
 

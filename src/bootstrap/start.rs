@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_admin::JsonSource;
-use tollgate_fleet::{
-    self as fleet, FleetView,
-    rollouts::{self, RolloutView},
-};
+use tollgate_fleet::rollouts::{self, RolloutView};
+use tollgate_fleet::{self as fleet, FleetView};
 use tollgate_limiter::{ActiveRules, Observations, OwnShares};
 use tollgate_metrics::Exporter;
 use tollgate_rules::TableSize;
@@ -16,17 +14,12 @@ use tollgate_serve::{grpc::service::UnaryService, readiness::Readiness};
 use tollgate_store::{BackgroundQueue, StoreError};
 use tollgate_telemetry::traces::TraceExporter;
 
-use super::{
-    Instance, StartError,
-    activation::Activator,
-    ports::{Ports, Routes, ServedPorts},
-    regions::{self, RegionServer, Regions, ServerParts},
-    reports,
-    rule_sources::{self, FirstRules},
-    running::Running,
-    stores::{AdminStore, ServiceFactory, Stores, report_memory},
-    workers::{WorkerConfig, start_workers},
-};
+use super::ports::{Ports, Routes, ServedPorts};
+use super::regions::{self, RegionServer, Regions, ServerParts};
+use super::rule_sources::{self, FirstRules};
+use super::stores::{AdminStore, ServiceFactory, Stores, report_memory};
+use super::workers::{WorkerConfig, start_workers};
+use super::{Instance, StartError, activation::Activator, reports, running::Running};
 use crate::settings::Settings;
 
 /// Starts the server that `settings` describe, and returns when it is ready, or as ready as it can be without rules.

@@ -1,14 +1,8 @@
 //! Stores of counters, one handle for each worker and one for the admin API, and the services that decide with them.
 
-use std::{
-    convert::Infallible,
-    num::NonZeroU32,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{convert::Infallible, num::NonZeroU32, time::Duration};
 
 use tokio::time;
 use tollgate_admin::StoreInfo;
@@ -19,12 +13,8 @@ use tollgate_limiter::{
     metrics as limiter_metrics,
 };
 use tollgate_runtime::bounded_file;
-use tollgate_serve::{
-    grpc::service::RateLimitAdapter,
-    net::tls,
-    readiness::Readiness,
-    service::{ResponseOptions, Service},
-};
+use tollgate_serve::service::{ResponseOptions, Service};
+use tollgate_serve::{grpc::service::RateLimitAdapter, net::tls, readiness::Readiness};
 use tollgate_store::{
     BackgroundQueue, CounterStore, LastVerdicts, MemoryStore, RedisStore, Store, StoreError,
     metrics as store_metrics,

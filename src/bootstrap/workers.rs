@@ -2,29 +2,19 @@
 
 use std::{io, sync::Arc, thread, time::Duration};
 
-use tokio::{
-    runtime::Builder,
-    sync::{
-        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-        oneshot,
-    },
-    time::{Instant, timeout},
-};
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_limiter::ActiveRules;
 use tollgate_runtime::panics::{self, CatchUnwind};
-use tollgate_serve::{
-    grpc::{
-        GrpcSettings,
-        connection::Connections,
-        dispatch::{Dispatch, side_services},
-        listener::{Accepted, Balancer, ConnectionPermit},
-        request_body::MessageLimits,
-        service::UnaryService,
-    },
-    net::tls::Tls,
-    readiness::Readiness,
+use tollgate_serve::grpc::dispatch::{Dispatch, side_services};
+use tollgate_serve::grpc::listener::{Accepted, Balancer, ConnectionPermit};
+use tollgate_serve::grpc::{
+    GrpcSettings, connection::Connections, request_body::MessageLimits, service::UnaryService,
 };
+use tollgate_serve::{net::tls::Tls, readiness::Readiness};
 use tollgate_store::{BackgroundQueue, StoreError};
 use tonic::service::Routes;
 

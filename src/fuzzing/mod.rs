@@ -4,8 +4,6 @@
 mod tests;
 
 pub use tollgate_rules::config::fuzz::configuration;
-pub use tollgate_serve::{
-    grpc::fuzz::{framing, received_frames},
-    http::fuzz::request,
-};
+pub use tollgate_serve::grpc::fuzz::{framing, received_frames};
+pub use tollgate_serve::http::fuzz::request;
 pub use tollgate_store::fuzz::{keys, replies};

@@ -2,16 +2,10 @@
 
 use std::ffi::OsString;
 
-use clap::{
-    ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
-    error::{ContextKind, ContextValue, ErrorKind},
-    parser::ValueSource,
-};
-use tollgate_flags::{
-    Problem,
-    environment::{Environment, EnvironmentFlags, multi_line, only_flags, trimmed},
-    switch,
-};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, parser::ValueSource};
+use tollgate_flags::environment::{Environment, EnvironmentFlags, multi_line, only_flags, trimmed};
+use tollgate_flags::{Problem, switch};
 
 use super::{Settings, SettingsError, environment};
 

@@ -2,10 +2,8 @@
 
 use clap::{Arg, ArgAction, Command};
 use tollgate_envoyproxy::variables::{self, Inputs};
-use tollgate_flags::{
-    Problem,
-    environment::{Environment, EnvironmentFlags, PREFIX, is_link_to_port},
-};
+use tollgate_flags::Problem;
+use tollgate_flags::environment::{Environment, EnvironmentFlags, PREFIX, is_link_to_port};
 
 pub(super) use tollgate_rules::config::nearest;
 

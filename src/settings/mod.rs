@@ -28,18 +28,12 @@ use tollgate_regions::{PeerSettings, RegionSettings};
 use tollgate_serve::{grpc::GrpcSettings, http::HttpSettings, service::ResponseOptions};
 use tollgate_telemetry::{log::LogSettings, statsd::StatsdSettings, traces::TraceSettings};
 
-pub use self::{
-    command_line::{Command, collects, command, parse, served, serving},
-    environment::variable,
-    error::SettingsError,
-    rules::RulesSettings,
-    store::{StoreErrorSettings, StoreSettings},
-};
+pub use self::command_line::{Command, collects, command, parse, served, serving};
+pub use self::store::{StoreErrorSettings, StoreSettings};
+pub use self::{environment::variable, error::SettingsError, rules::RulesSettings};
 pub use tollgate_envoyproxy::variables::{Mapping, ValueType, Variable, all as reference_variables};
-pub use tollgate_flags::{
-    Problem, boolean,
-    environment::{Environment, EnvironmentFlags},
-};
+pub use tollgate_flags::environment::{Environment, EnvironmentFlags};
+pub use tollgate_flags::{Problem, boolean};
 
 /// Settings of `tollgate serve`, by section. `Debug` shows no secret.
 #[derive(Args, Clone, Debug, PartialEq)]

@@ -3,10 +3,8 @@
 //! `cargo test --test integration architecture::imports -- --nocapture` prints every circle with its imports.
 
 use super::{crate_sources, files_below, is_test_file, without_tests};
-use crate::support::{
-    prelude::*,
-    rust_tokens::{Kind, Token, tokens},
-};
+use crate::support::prelude::*;
+use crate::support::rust_tokens::{Kind, Token, tokens};
 
 /// Files and folders that import each other until the circle is cut: crate, folder, and their names. The list may only
 /// shrink.

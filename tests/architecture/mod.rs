@@ -2,10 +2,8 @@
 
 mod imports;
 
-use crate::support::{
-    prelude::*,
-    rust_tokens::{Kind, Token, tokens},
-};
+use crate::support::prelude::*;
+use crate::support::rust_tokens::{Kind, Token, tokens};
 
 /// The maximum number of lines of a file, with the tests in it.
 const MAX_FILE_LINES: usize = 400;

@@ -2,11 +2,9 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use tollgate::{
-    SyncMode,
-    ban::{BanCheck, BanEffect, BanPolicy},
-    store::{key::CellKey, request::Check},
-};
+use tollgate::SyncMode;
+use tollgate::ban::{BanCheck, BanEffect, BanPolicy};
+use tollgate::store::{key::CellKey, request::Check};
 
 use super::*;
 

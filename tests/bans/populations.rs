@@ -2,10 +2,8 @@
 
 use futures_util::future::join_all;
 
-use super::{
-    client::{Behaviour, Client, RuleUnderTest, WhenDenied},
-    *,
-};
+use super::client::{Behaviour, Client, RuleUnderTest, WhenDenied};
+use super::*;
 
 const fn client(name: &'static str, demand: f64, when_denied: WhenDenied) -> Behaviour {
     Behaviour { name, demand, is_even: false, when_denied }

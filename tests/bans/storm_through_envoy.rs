@@ -1,10 +1,8 @@
 //! A retry storm through a real Envoy: what it costs, and what other clients notice.
 
-use std::{
-    io::{BufRead as _, BufReader, Read as _},
-    sync::{Mutex, atomic::AtomicUsize},
-    thread::{self, JoinHandle},
-};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::sync::{Mutex, atomic::AtomicUsize};
+use std::thread::{self, JoinHandle};
 
 use super::*;
 

@@ -2,10 +2,8 @@
 
 use tollgate::SyncMode;
 
-use super::{
-    leases::{acquire, release},
-    *,
-};
+use super::leases::{acquire, release};
+use super::*;
 
 promises! {
     a_counter_that_may_be_leased_counts_no_hits_that_it_denies,

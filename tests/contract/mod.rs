@@ -27,11 +27,8 @@ mod charges;
 mod overdraft;
 mod windows;
 
-use crate::support::{
-    self,
-    prelude::*,
-    stores::{charging, charging_with},
-};
+use crate::support::stores::{charging, charging_with};
+use crate::support::{self, prelude::*};
 
 const SECOND: u64 = 1_000_000;
 

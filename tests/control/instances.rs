@@ -3,11 +3,8 @@
 use tollgate::control::Instance;
 
 use super::*;
-use crate::support::{
-    cluster,
-    redis::{RULES_COMMANDS, guarded},
-    timing::keeps_to_async,
-};
+use crate::support::redis::{RULES_COMMANDS, guarded};
+use crate::support::{cluster, timing::keeps_to_async};
 
 /// The maximum time until a change takes effect.
 const MAX_PROPAGATION: Duration = Duration::from_secs(2);

@@ -12,16 +12,12 @@ mod isolation;
 mod propagation;
 mod raised_limits;
 
-use tollgate::{
-    ban::BanMode,
-    clock::Clock,
-    config::{Options, load_files},
-    control::{
-        AuditEntry, AutomaticEntry, Draft, Files, List, ListEntry, ListPair, ListedBan, Pair, Reconciler,
-        RulesSource, RulesStatus, Switch, SwitchMode,
-    },
-    limiter::ActiveRules,
+use tollgate::config::{Options, load_files};
+use tollgate::control::{
+    AuditEntry, AutomaticEntry, Draft, Files, List, ListEntry, ListPair, ListedBan, Pair, Reconciler,
+    RulesSource, RulesStatus, Switch, SwitchMode,
 };
+use tollgate::{ban::BanMode, clock::Clock, limiter::ActiveRules};
 
 use crate::support::{prelude::*, timing::mostly_keep_to};
 

@@ -1,10 +1,7 @@
 //! Propagation of changes to many instances that reconcile with one store.
 
-use std::{
-    collections::HashMap,
-    sync::mpsc,
-    thread::{self, JoinHandle},
-};
+use std::thread::{self, JoinHandle};
+use std::{collections::HashMap, sync::mpsc};
 
 use tokio::runtime;
 use tokio_util::sync::CancellationToken;

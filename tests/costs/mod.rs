@@ -9,13 +9,9 @@ mod reservations;
 
 use futures_util::{StreamExt as _, stream};
 use smallvec::SmallVec;
-use tollgate::{
-    SyncMode,
-    store::{
-        key::CellKey,
-        request::{Cell, Check},
-    },
-};
+use tollgate::SyncMode;
+use tollgate::store::key::CellKey;
+use tollgate::store::request::{Cell, Check};
 
 use crate::support::prelude::*;
 

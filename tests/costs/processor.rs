@@ -1,10 +1,8 @@
 //! Processor time of decisions.
 
 use redis::aio::MultiplexedConnection;
-use tollgate::{
-    PathStep,
-    store::redis::{CommandKeys, Run},
-};
+use tollgate::PathStep;
+use tollgate::store::redis::{CommandKeys, Run};
 
 use super::*;
 

@@ -5,10 +5,8 @@
 use std::process::Child;
 
 use tokio_util::task::AbortOnDropHandle;
-use tollgate::{
-    control::{EventKind, OperatorEvent, Reconciler, RulesSource, RulesStatus, log_events},
-    limiter::ActiveRules,
-};
+use tollgate::control::{EventKind, OperatorEvent, Reconciler, RulesSource, RulesStatus, log_events};
+use tollgate::limiter::ActiveRules;
 
 use crate::support::{Process, prelude::*};
 

@@ -15,10 +15,8 @@ mod rolling_restart;
 use std::os::unix::fs::PermissionsExt as _;
 
 use tokio::task::spawn_blocking;
-use tollgate::{
-    config::{self, Options},
-    settings,
-};
+use tollgate::config::{self, Options};
+use tollgate::settings;
 
 use crate::support::prelude::*;
 

@@ -2,11 +2,9 @@
 
 use std::str::FromStr;
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::*;
 

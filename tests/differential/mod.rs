@@ -12,29 +12,16 @@ mod utilization;
 use std::{collections::HashMap, sync::LazyLock};
 
 use futures_util::future::join_all;
-use proptest::{
-    collection::vec,
-    prelude::*,
-    strategy::ValueTree as _,
-    test_runner::{Config, TestRunner},
-};
-use tollgate::{
-    SyncMode,
-    algorithm::{CounterState, Reserve, Unsettled},
-    ban::{BanCheck, BanEffect, BanParameters, BanPolicy},
-    calendar::Calendar,
-    clock::Timestamp,
-    quota::Unit,
-    store::{
-        redis::{CommandKeys, Run},
-        request::Check,
-    },
-};
+use proptest::test_runner::{Config, TestRunner};
+use proptest::{collection::vec, prelude::*, strategy::ValueTree as _};
+use tollgate::algorithm::{CounterState, Reserve, Unsettled};
+use tollgate::ban::{BanCheck, BanEffect, BanParameters, BanPolicy};
+use tollgate::store::redis::{CommandKeys, Run};
+use tollgate::store::request::Check;
+use tollgate::{SyncMode, calendar::Calendar, clock::Timestamp, quota::Unit};
 
-use crate::support::{
-    prelude::*,
-    stores::{NumberedCheck, charging_with},
-};
+use crate::support::prelude::*;
+use crate::support::stores::{NumberedCheck, charging_with};
 
 /// Histories of all algorithms; each is some forty calls of one to three checks.
 const HISTORIES: u64 = 6_720;

@@ -1,9 +1,7 @@
 //! Tags whose cell is a hash of segments because they have many counters, against the Rust twins.
 
-use super::{
-    batched_runs::{in_order, possible, prefetches},
-    *,
-};
+use super::batched_runs::{in_order, possible, prefetches};
+use super::*;
 use crate::support::{redis::guarded, stores::policy as window};
 
 /// Histories of some forty commands.

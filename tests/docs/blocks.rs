@@ -1,9 +1,7 @@
 //! Blocks of YAML and JSON: each is of a known kind, and loads.
 
-use tollgate::{
-    config::{self, Options},
-    control::{EventKind, LoggedEvent},
-};
+use tollgate::config::{self, Options};
+use tollgate::control::{EventKind, LoggedEvent};
 
 use super::*;
 use crate::support::prometheus::promtool;

@@ -2,10 +2,8 @@
 
 use tollgate::clock::Clock;
 
-use super::{
-    coverage::{JSON, TWIN},
-    *,
-};
+use super::coverage::{JSON, TWIN};
+use super::*;
 use crate::support::http::{self, Answer};
 
 /// A copy of the rules that `cargo run` serves, to be edited.

@@ -4,10 +4,8 @@ use std::{collections::VecDeque, sync::atomic::AtomicU32};
 
 use axum::{extract::State, response::IntoResponse};
 use parking_lot::Mutex;
-use tokio::{
-    task::spawn_blocking,
-    time::{MissedTickBehavior, interval, sleep_until},
-};
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use super::*;
 

@@ -9,16 +9,12 @@ mod load_shedding;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use axum::{Router, http::StatusCode, response::Response};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    time::timeout,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
-use crate::{
-    docs,
-    support::{http::Answer, prelude::*},
-};
+use crate::docs;
+use crate::support::{http::Answer, prelude::*};
 
 fn per_path(limit: u32) -> String {
     format!(

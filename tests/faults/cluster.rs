@@ -2,10 +2,8 @@
 
 use tollgate::store::key::CellKey;
 
-use super::{
-    samples::{Losses, compare},
-    *,
-};
+use super::samples::{Losses, compare};
+use super::*;
 
 /// After which Redis calls a node lost. The shortest that a busy machine bears.
 const NODE_TIMEOUT: &str = "2000";

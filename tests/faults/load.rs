@@ -1,15 +1,11 @@
 //! Load: open-loop, whose requests are sent when due, whatever the outcome of earlier ones; and closed-loop, with a fixed
 //! number of requests in flight, as fast as responses arrive.
 
-use std::{
-    sync::atomic::AtomicU64,
-    thread::{self, JoinHandle},
-};
+use std::sync::atomic::AtomicU64;
+use std::thread::{self, JoinHandle};
 
-use tokio::{
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
-    task::LocalSet,
-};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::LocalSet;
 
 use super::{frames::Connection, *};
 

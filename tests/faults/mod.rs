@@ -18,24 +18,17 @@ mod messages;
 mod resets;
 mod harness;
 
-use std::{
-    cell::{Cell, RefCell},
-    fmt::{self, Display},
-    ops::Range,
-    rc::Rc,
-};
+use std::cell::{Cell, RefCell};
+use std::fmt::{self, Display};
+use std::{ops::Range, rc::Rc};
 
 use bytes::{BufMut as _, Bytes};
 use fastrand::Rng;
 
-use self::{
-    harness::{Findings, Harness, Profile, Times, names},
-    load::{ClosedLoop, OpenLoop, Plan, Tally},
-    messages::{for_names, framed},
-    samples::{By, Outcome, Sample, Samples, millis},
-    table::ReportRow,
-};
-use crate::support::{
-    prelude::*,
-    proxy::{Direction, Proxy, Way},
-};
+use self::harness::{Findings, Harness, Profile, Times, names};
+use self::load::{ClosedLoop, OpenLoop, Plan, Tally};
+use self::messages::{for_names, framed};
+use self::samples::{By, Outcome, Sample, Samples, millis};
+use self::table::ReportRow;
+use crate::support::prelude::*;
+use crate::support::proxy::{Direction, Proxy, Way};

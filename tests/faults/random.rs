@@ -2,11 +2,9 @@
 
 use tollgate::clock::Clock;
 
-use super::{
-    cluster::{cluster_names, start},
-    samples::{Admissions, admissions},
-    *,
-};
+use super::cluster::{cluster_names, start};
+use super::samples::{Admissions, admissions};
+use super::*;
 
 const NODES: usize = 6;
 

@@ -2,10 +2,8 @@
 
 use std::io::Read as _;
 
-use super::{
-    connections::{PREFACE, connect, headers, request_frames},
-    *,
-};
+use super::connections::{PREFACE, connect, headers, request_frames};
+use super::*;
 use crate::support::http2::{frame, reset};
 
 const LIMIT: u32 = 1_000_000;

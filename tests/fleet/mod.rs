@@ -5,10 +5,8 @@ mod receiver;
 use tollgate::control::{EventKind, LoggedEvent, Occasion, OperatorEvent, RulesSource, Totals, log_events};
 
 use self::receiver::Receiver;
-use crate::{
-    docs::block,
-    support::{cluster, prelude::*},
-};
+use crate::docs::block;
+use crate::support::{cluster, prelude::*};
 
 const RULES: &str =
     "domain: edge\ndescriptors:\n- {key: k, rate_limit: {unit: year, requests_per_unit: 10}}\n";

@@ -1,10 +1,7 @@
 //! Receiver of a webhook, which fails as often as a test wants.
 
-use std::{
-    io::{BufRead as _, BufReader, Read as _},
-    net::TcpListener,
-    sync::Mutex,
-};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::{net::TcpListener, sync::Mutex};
 
 use super::*;
 

@@ -1,9 +1,7 @@
 //! The Grafana dashboard: its expressions and its layout.
 
-use super::{
-    alerts::{ALERTS, alerts},
-    *,
-};
+use super::alerts::{ALERTS, alerts};
+use super::*;
 use crate::{docs::rows, support::prometheus::Prometheus};
 
 const DASHBOARD: &str = "deploy/grafana/tollgate.json";

@@ -6,10 +6,8 @@ mod anomalies;
 mod dashboard;
 mod page;
 
-use crate::{
-    support::{prelude::*, prometheus::promtool},
-    xds::control_plane::ControlPlane,
-};
+use crate::support::{prelude::*, prometheus::promtool};
+use crate::xds::control_plane::ControlPlane;
 
 const RULES: &str = "
 domain: edge

@@ -6,13 +6,9 @@ mod names;
 mod texts;
 
 use self::texts::Text;
-use crate::{
-    architecture::{crate_sources, files_below},
-    support::{
-        prelude::*,
-        rust_tokens::{Kind, Token, tokens},
-    },
-};
+use crate::architecture::{crate_sources, files_below};
+use crate::support::prelude::*;
+use crate::support::rust_tokens::{Kind, Token, tokens};
 
 /// The parts of the repository that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

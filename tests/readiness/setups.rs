@@ -1,10 +1,8 @@
 //! Set-ups of Redis in which it cannot decide, and their mending.
 
-use std::{
-    io::{Read, Write},
-    net::{Ipv4Addr, TcpListener},
-    thread::{self, JoinHandle},
-};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::thread::{self, JoinHandle};
 
 use super::*;
 use crate::{support::redis::COMMANDS, topologies::tls::Certificates};

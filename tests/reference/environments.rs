@@ -3,15 +3,11 @@
 //!
 //! In their files, `{…}` stands for what differs from run to run, and `#!` before a warning that is expected.
 
-use std::{
-    net::{TcpListener, UdpSocket},
-    os::unix::fs::symlink,
-};
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::symlink;
 
-use super::{
-    program::{Running, Variables, read},
-    *,
-};
+use super::program::{Running, Variables, read};
+use super::*;
 use crate::{support::sentinel, topologies::tls::Certificates};
 
 /// The surroundings that an environment needs; they end with the test.

@@ -7,10 +7,8 @@ use tollgate::proto::envoy::{
     service::ratelimit::v3::rate_limit_response::{DescriptorStatus, rate_limit::Unit},
 };
 
-use super::{
-    program::{Running, Variables},
-    *,
-};
+use super::program::{Running, Variables};
+use super::*;
 
 /// Serves the rules of a case with a Redis, and checks every line that is expected of them.
 async fn check(case: &str) {

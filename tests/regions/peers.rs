@@ -1,16 +1,12 @@
 //! The service between regions: changes of weights, regions that are away, and hostile clients.
 
-use tollgate::proto::{
-    envoy::service::ratelimit::v3::rate_limit_response::Code as Verdict,
-    tollgate::region::v1::{
-        Announcement, CounterLoanRequest, ExchangeRequest, counter_reply::Result as Outcome,
-        regions_client::RegionsClient,
-    },
+use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code as Verdict;
+use tollgate::proto::tollgate::region::v1::{
+    Announcement, CounterLoanRequest, ExchangeRequest, counter_reply::Result as Outcome,
+    regions_client::RegionsClient,
 };
-use tonic::{
-    Code,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
-};
+use tonic::Code;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::*;
 use crate::support::certificates::Pair;

@@ -1,9 +1,7 @@
 //! Lines of decisions, over every transport, and environments of envoyproxy/ratelimit.
 
-use super::{
-    server::{Line, Received, Server, Value},
-    *,
-};
+use super::server::{Line, Received, Server, Value};
+use super::*;
 use crate::docs;
 
 #[tokio::test]

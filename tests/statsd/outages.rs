@@ -1,9 +1,7 @@
 //! Servers that are absent, recover or stall.
 
-use super::{
-    server::{Server, Way},
-    *,
-};
+use super::server::{Server, Way};
+use super::*;
 
 #[tokio::test]
 async fn a_recovered_server_gets_missed_counts_once() {

@@ -1,11 +1,8 @@
 //! A StatsD server that reads what it is sent.
 
-use std::{
-    io::{ErrorKind, Read as _},
-    net::TcpListener,
-    sync::Mutex,
-    thread::{self, JoinHandle},
-};
+use std::io::{ErrorKind, Read as _};
+use std::thread::{self, JoinHandle};
+use std::{net::TcpListener, sync::Mutex};
 
 use super::*;
 

@@ -5,11 +5,8 @@ use std::net::SocketAddr;
 use h2::client::SendRequest;
 use hyper::body::Bytes;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 

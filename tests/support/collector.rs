@@ -1,28 +1,18 @@
 //! A collector of OpenTelemetry, over gRPC or over HTTP.
 
-use std::{
-    collections::VecDeque,
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
+use std::{collections::VecDeque, net::SocketAddr};
 
-use axum::{
-    Router,
-    body::{Body, to_bytes},
-    extract::Request as HttpRequest,
-    response::Response as HttpResponse,
-};
+use axum::body::{Body, to_bytes};
+use axum::{Router, extract::Request as HttpRequest, response::Response as HttpResponse};
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
     trace_service_server::{TraceService, TraceServiceServer},
 };
 use prost::Message as _;
 use tokio::net::TcpListener;
-use tonic::{
-    Request, Response, Status,
-    metadata::MetadataMap,
-    transport::{Identity, Server, ServerTlsConfig, server::TcpIncoming},
-};
+use tonic::transport::{Identity, Server, ServerTlsConfig, server::TcpIncoming};
+use tonic::{Request, Response, Status, metadata::MetadataMap};
 
 use super::certificates::Authority;
 

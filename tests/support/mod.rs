@@ -19,72 +19,50 @@ pub(crate) mod upstream;
 #[cfg(feature = "regions")]
 pub(crate) mod wan;
 
-use std::{
-    fs,
-    io::Write as _,
-    net::{Ipv4Addr, TcpListener},
-    path::{Path, PathBuf},
-    process::{self, Child, Command, Output, Stdio},
-    sync::{
-        LazyLock,
-        atomic::{AtomicU32, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{self, Child, Command, Output, Stdio};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, io::Write as _, thread};
 
 use tokio::time::sleep;
 
 /// The imports of most tests.
 pub(crate) mod prelude {
-    pub(crate) use std::{
-        collections::{BTreeMap, BTreeSet},
-        env, fs,
-        io::Write as _,
-        net::TcpStream,
-        num::NonZeroU64,
-        path::{Path, PathBuf},
-        process::{Command, Stdio},
-        sync::{
-            Arc,
-            atomic::{AtomicBool, Ordering},
-        },
-        thread,
-        time::{Duration, Instant},
-    };
+    pub(crate) use std::collections::{BTreeMap, BTreeSet};
+    pub(crate) use std::path::{Path, PathBuf};
+    pub(crate) use std::process::{Command, Stdio};
+    pub(crate) use std::sync::Arc;
+    pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
+    pub(crate) use std::time::{Duration, Instant};
+    pub(crate) use std::{env, fs, io::Write as _, net::TcpStream, num::NonZeroU64, thread};
 
     pub(crate) use redis::cmd;
     pub(crate) use serde_json::{Value, json};
     pub(crate) use tempfile::TempDir;
     pub(crate) use tokio::{task::JoinSet, time::sleep};
-    pub(crate) use tollgate::{
-        RecordId,
-        algorithm::{Algorithm, Charging, Parameters, Policy, Verdict},
-        control::Control,
-        descriptor::{Entry, Hits},
-        lease::LeaseId,
-        proto::envoy::service::ratelimit::v3::{
-            RateLimitRequest, RateLimitResponse, rate_limit_response::Code,
-        },
-        quota::{Quota, Window},
-        store::{
-            RedisStore, StoreError,
-            redis::{RedisSettings, ScriptClock},
-            request::{TagRequest, Veto},
-        },
+    pub(crate) use tollgate::algorithm::{Algorithm, Charging, Parameters, Policy, Verdict};
+    pub(crate) use tollgate::descriptor::{Entry, Hits};
+    pub(crate) use tollgate::proto::envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse, rate_limit_response::Code,
     };
+    pub(crate) use tollgate::quota::{Quota, Window};
+    pub(crate) use tollgate::store::redis::{RedisSettings, ScriptClock};
+    pub(crate) use tollgate::store::request::{TagRequest, Veto};
+    pub(crate) use tollgate::store::{RedisStore, StoreError};
+    pub(crate) use tollgate::{RecordId, control::Control, lease::LeaseId};
 
+    pub(crate) use crate::support::envoy::{Bootstrap, Envoy};
+    pub(crate) use crate::support::redis::{Redis, settings};
+    pub(crate) use crate::support::stores::{Subject, at, call, policy};
+    pub(crate) use crate::support::tollgate::{
+        Client, Tollgate, UNREACHED, command, lease_of, project, request, rules, tool, yearly,
+    };
     pub(crate) use crate::support::{
-        Ended,
-        certificates::Authority,
-        cluster::Cluster,
-        ended, ended_with,
-        envoy::{Bootstrap, Envoy},
-        find, found, free_port, http, output_of, read_until,
-        redis::{Redis, settings},
-        stores::{Subject, at, call, policy},
-        tollgate::{Client, Tollgate, UNREACHED, command, lease_of, project, request, rules, tool, yearly},
-        until, wait,
+        Ended, certificates::Authority, cluster::Cluster, ended, ended_with, find, found, free_port, http,
+        output_of, read_until, until, wait,
     };
 }
 

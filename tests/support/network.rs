@@ -1,10 +1,8 @@
 //! A network of proxies between the nodes of a cluster and its clients, which a test can partition.
 
-use std::{
-    io::{self, Read, Write},
-    net::{Ipv4Addr, Shutdown, TcpListener},
-    sync::{Mutex, OnceLock},
-};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener};
+use std::sync::{Mutex, OnceLock};
 
 use super::prelude::*;
 

@@ -1,10 +1,8 @@
 //! A proxy in front of a server, which tests can disturb while it is used.
 
-use std::{
-    io::{self, Read, Write},
-    net::{Ipv4Addr, Shutdown, TcpListener},
-    sync::Mutex,
-};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener};
+use std::sync::Mutex;
 
 use super::prelude::*;
 

@@ -2,15 +2,10 @@
 
 use std::fmt;
 
-use tollgate::{
-    SyncMode,
-    clock::{Clock, Timestamp},
-    store::{
-        MemoryStore, Store,
-        key::CellKey,
-        request::{Check, Requests, push_check},
-    },
-};
+use tollgate::SyncMode;
+use tollgate::clock::{Clock, Timestamp};
+use tollgate::store::request::{Check, Requests, push_check};
+use tollgate::store::{MemoryStore, Store, key::CellKey};
 
 use super::prelude::*;
 

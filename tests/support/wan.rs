@@ -1,13 +1,9 @@
 //! A connection between places far from each other: with delay, loss, and partitions.
 
-use std::{
-    io::{self, Read, Write},
-    net::{Ipv4Addr, Shutdown, TcpListener},
-    sync::{
-        Mutex,
-        mpsc::{Receiver, SyncSender, sync_channel},
-    },
-};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::prelude::*;
 

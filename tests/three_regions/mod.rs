@@ -12,11 +12,8 @@ use std::fmt::Write as _;
 
 use futures_util::future::join_all;
 
-use crate::support::{
-    prelude::*,
-    tollgate::rules as rules_directory,
-    wan::{Conditions, Link},
-};
+use crate::support::wan::{Conditions, Link};
+use crate::support::{prelude::*, tollgate::rules as rules_directory};
 
 const NAMES: [&str; 3] = ["ap-south", "eu-west", "us-east"];
 

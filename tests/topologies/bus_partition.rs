@@ -3,10 +3,8 @@
 use std::sync::atomic::AtomicU64;
 
 use super::*;
-use crate::support::{
-    network::{Network, Party},
-    redis::hits,
-};
+use crate::support::network::{Network, Party};
+use crate::support::redis::hits;
 
 const PREFIX: &str = "partition:";
 /// The clients on either side.

@@ -2,10 +2,8 @@
 
 use std::{collections::HashSet, net::IpAddr};
 
-use super::{
-    misbehaving_nodes::{listen, read},
-    *,
-};
+use super::misbehaving_nodes::{listen, read};
+use super::*;
 
 /// The answer to a command.
 type Answer = dyn Fn(&[String]) -> String + Send + Sync;

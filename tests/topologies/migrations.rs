@@ -1,10 +1,8 @@
 //! Budgets, cells and queues in a slot that moves to another node: a script must not touch a key again after it deleted or
 //! emptied it.
 
-use tollgate::{
-    algorithm::{Reserve, Unsettled},
-    clock::Timestamp,
-};
+use tollgate::algorithm::{Reserve, Unsettled};
+use tollgate::clock::Timestamp;
 
 use super::*;
 

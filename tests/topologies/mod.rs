@@ -12,21 +12,17 @@ mod sentinel;
 mod sentinel_disagreement;
 pub(crate) mod tls;
 
-use std::{
-    io::{BufReader, Write},
-    net::TcpListener,
-    sync::{Mutex, atomic::AtomicUsize},
-};
+use std::io::{BufReader, Write};
+use std::net::TcpListener;
+use std::sync::{Mutex, atomic::AtomicUsize};
 
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tollgate::store::{key::CellKey, request::Check};
 
-use crate::support::{
-    prelude::*,
-    redis::{guarded, major_version},
-};
+use crate::support::prelude::*;
+use crate::support::redis::{guarded, major_version};
 
 /// A store at `url` whose keys begin with `prefix`, once it is connected.
 async fn connected(url: &str, prefix: &str) -> RedisStore {

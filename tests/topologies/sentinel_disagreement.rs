@@ -1,9 +1,7 @@
 //! Sentinels that disagree: servers of these tests' own, each with a word for the master.
 
-use super::{
-    misbehaving_nodes::{listen, read},
-    *,
-};
+use super::misbehaving_nodes::{listen, read};
+use super::*;
 
 /// The reply of a sentinel: the master's port, and the epoch if the user may read it; or nothing at all.
 type Word = Option<(u16, Option<u64>)>;

@@ -1,28 +1,18 @@
 //! A control plane that responds like go-control-plane, and misbehaves as tests request.
 
-use std::{
-    net::SocketAddr,
-    pin::Pin,
-    sync::{Mutex, atomic::AtomicUsize},
-};
+use std::sync::{Mutex, atomic::AtomicUsize};
+use std::{net::SocketAddr, pin::Pin};
 
 use futures_util::{Stream, StreamExt as _, stream};
 use prost::Message as _;
-use tokio::{
-    net::TcpListener,
-    runtime::Builder,
-    select,
-    sync::{mpsc, oneshot, watch},
-};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::{net::TcpListener, runtime::Builder, select};
 use tollgate::proto::envoy::service::discovery::v3::{
     DiscoveryRequest, DiscoveryResponse,
     aggregated_discovery_service_server::{AggregatedDiscoveryService, AggregatedDiscoveryServiceServer},
 };
-use tonic::{
-    Request, Response, Status, Streaming, async_trait,
-    metadata::MetadataMap,
-    transport::{Server, ServerTlsConfig, server::TcpIncoming},
-};
+use tonic::transport::{Server, ServerTlsConfig, server::TcpIncoming};
+use tonic::{Request, Response, Status, Streaming, async_trait, metadata::MetadataMap};
 
 use super::*;
 

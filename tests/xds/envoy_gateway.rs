@@ -5,10 +5,8 @@ use std::os::unix::fs::symlink;
 use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
-use super::{
-    control_plane::{ControlPlane, config},
-    *,
-};
+use super::control_plane::{ControlPlane, config};
+use super::*;
 use crate::support::Process;
 
 /// The deployment's container.

@@ -1,9 +1,7 @@
 //! A control plane that is broken or hostile, and large responses.
 
-use super::{
-    control_plane::{ControlPlane, Manner, config},
-    *,
-};
+use super::control_plane::{ControlPlane, Manner, config};
+use super::*;
 
 #[tokio::test]
 async fn a_flood_of_new_rules_costs_little_and_the_last_ones_are_enforced() {

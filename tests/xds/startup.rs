@@ -2,10 +2,8 @@
 
 use std::net::TcpListener;
 
-use super::{
-    control_plane::{ControlPlane, Manner, config},
-    *,
-};
+use super::control_plane::{ControlPlane, Manner, config};
+use super::*;
 use crate::support::proxy::{Proxy, Way};
 
 #[test]

@@ -1,9 +1,7 @@
 //! TLS to the control plane, with certificates on both sides.
 
-use super::{
-    control_plane::{ControlPlane, config},
-    *,
-};
+use super::control_plane::{ControlPlane, config};
+use super::*;
 
 /// The files of one side: what it trusts, and what it shows.
 fn files(trusted: &Authority, shown: &Pair) -> TempDir {

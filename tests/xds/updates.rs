@@ -1,9 +1,7 @@
 //! Valid updates, and invalid ones.
 
-use super::{
-    control_plane::{ControlPlane, TYPE_URL, any, config},
-    *,
-};
+use super::control_plane::{ControlPlane, TYPE_URL, any, config};
+use super::*;
 
 /// Waits until a request of the domain passes, or does not, and says how long that took.
 async fn wait_until_it_passes(client: &mut Client, passes: bool) -> Duration {

@@ -13,23 +13,17 @@ mod settings;
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    http::StatusCode,
-    middleware::from_fn_with_state,
-    routing::{any, get},
-};
+use axum::routing::{any, get};
+use axum::{Router, http::StatusCode, middleware::from_fn_with_state};
 use tollgate_envoyproxy::stats as envoyproxy_stats;
 use tollgate_metrics::Exporter;
 use tollgate_serve::http::{CachedPage, health_route, metrics_route, plain_text};
 
 use self::auth::Authenticator;
 
-pub use self::{
-    api::{ApiParts, JsonSource, StoreInfo},
-    auth::{METRICS, Tokens},
-    settings::AdminSettings,
-};
+pub use self::api::{ApiParts, JsonSource, StoreInfo};
+pub use self::auth::{METRICS, Tokens};
+pub use self::settings::AdminSettings;
 
 /// Notice at the `/debug/pprof` paths of envoyproxy/ratelimit, which tollgate does not have.
 const PPROF_NOTICE: &str = "tollgate has no /debug/pprof; profile the process from outside, for example with \

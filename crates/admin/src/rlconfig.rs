@@ -2,17 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Algorithm, Charging, Policy},
-    ban::BanPolicy,
-    clock::now_ms,
-    quota::Quota,
-};
-use tollgate_limiter::{
-    ActiveRules,
-    explain::{candidate_text, limit_text, weights_text},
-};
+use tollgate_core::algorithm::{Algorithm, Charging, Policy};
+use tollgate_core::{SyncMode, ban::BanPolicy, clock::now_ms, quota::Quota};
+use tollgate_limiter::ActiveRules;
+use tollgate_limiter::explain::{candidate_text, limit_text, weights_text};
 use tollgate_rules::{Domain, Limit, OnShareExhausted, Overridden, Rule, Rules, Scope};
 use tollgate_serve::http::cached_page::CachedPage;
 

@@ -1,9 +1,7 @@
 //! Settings of the admin port.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
-};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use clap::{ArgAction::Set, Args};
 use tollgate_flags::{KeyPair, Problem, address, boolean, key_pair, name};

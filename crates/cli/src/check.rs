@@ -1,17 +1,13 @@
 //! `tollgate check`, `explain` and `schema`: rules in files, without a server.
 
-use std::{
-    io::{self, Write},
-    path::Path,
-};
+use std::io::{self, Write};
+use std::path::Path;
 
 use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 use tollgate_flags::DescriptorArgument;
 use tollgate_limiter::explain;
-use tollgate_rules::{
-    Overridden, TableSize,
-    config::{self, Loaded, Options, OverlaySlot},
-};
+use tollgate_rules::config::{self, Loaded, Options, OverlaySlot};
+use tollgate_rules::{Overridden, TableSize};
 
 use crate::flags::{CheckFlags, ExplainFlags};
 

@@ -8,11 +8,9 @@ mod admin_client;
 mod check;
 pub mod flags;
 
-use std::{
-    fs,
-    io::{self, Write},
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args as _, FromArgMatches as _, Subcommand};
 use clap_complete::Shell;

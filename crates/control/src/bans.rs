@@ -3,12 +3,8 @@
 //! The record in the counter's cell decides; the list shows. A ban is missing in the list when very many begin at once, or
 //! while the control store is unavailable.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashSet},
-    fmt,
-    ops::Bound,
-};
+use std::collections::{BTreeMap, HashSet};
+use std::{cmp::Reverse, fmt, ops::Bound};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -16,11 +12,8 @@ use tollgate_core::ban::BanMode;
 use tollgate_directory::Fingerprint;
 use tollgate_runtime::redact::beginning;
 
-use crate::{
-    Pair,
-    bounds::{MAX_BAN_KEY_BYTES, MAX_BAN_PAGE, MAX_BANS},
-    pairs::pairs_text,
-};
+use crate::bounds::{MAX_BAN_KEY_BYTES, MAX_BAN_PAGE, MAX_BANS};
+use crate::{Pair, pairs::pairs_text};
 
 /// A ban of one counter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

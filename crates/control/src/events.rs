@@ -10,11 +10,8 @@
 //! - An event is stored as JSON whose texts are not interpreted, so that instances of other releases list and deliver
 //!   events of kinds that they do not have.
 
-use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    fmt::Write as _,
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::{fmt::Write as _, time::Duration};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

@@ -1,28 +1,20 @@
 //! Handle on the control store.
 
-use std::{
-    convert::Infallible,
-    future::pending,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{convert::Infallible, future::pending};
 
 use arc_swap::ArcSwapOption;
 use tokio::{sync::Notify, task::spawn_blocking};
 use tollgate_store::{StoreError, redis::RedisSettings};
 
+use crate::model::{SYSTEM_AUTHOR, instance_id};
+use crate::redis::{Redis, versions};
+use crate::stored::{ActiveState, StoreHead, StoredRuntime, StoredVersion};
 use crate::{
     Action, AuditEntry, ControlError, ControlResult, Draft, Files, Instance, ListEntry, RegionRecord,
-    RulesSource, Runtime, Switch, Version,
-    events::EventQueue,
-    lists::Change,
-    memory::Memory,
-    model::{SYSTEM_AUTHOR, instance_id},
-    redis::{Redis, versions},
+    RulesSource, Runtime, Switch, Version, events::EventQueue, lists::Change, memory::Memory,
     rule_overrides::OverrideReplica,
-    stored::{ActiveState, StoreHead, StoredRuntime, StoredVersion},
 };
 
 /// Handle on the control store; clones share it.

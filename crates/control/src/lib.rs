@@ -43,29 +43,25 @@ mod stored;
 
 pub use tollgate_rules::{List, SwitchMode, ValueMatch};
 
+pub use self::automatic::{Added, AutomaticEntry, AutomaticMode};
+pub use self::bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan};
+pub use self::copier::{ReadRules, Reading, RulesCopier};
+pub use self::copies::{
+    Adopted, CopiedChange, CopiedOverrides, CopyClaim, CopyState, ListsCopy, OverridesHead, OverridesPage,
+    RulesCopy, RulesIdentity, StoredField, VersionCopy,
+};
+pub use self::events::{EventKind, LoggedEvent, Occasion, OperatorEvent};
+pub use self::fleet::{InstanceReport, MAX_REPORT_BYTES, ReportTopic, Totals};
+pub use self::lists::{ListEntry, Runtime, Switch, check_entry, check_switch, compile as compile_lists};
+pub use self::model::{
+    Action, AuditEntry, BanRemoval, ControlError, ControlResult, Draft, Files, Instance, RegionRecord,
+    Version, check_files, is_like_system_author,
+};
+pub use self::pairs::{ListPair, Pair, pairs_text, parse_pairs};
+pub use self::ramp::{EnforcedKeys, Ramp, RampEvidence, RampPlan, RampState};
+pub use self::reconcile::{ActiveDomains, Reconciler, Rules};
 #[doc(hidden)]
 pub use self::redis::{CONTROL_SCRIPT, OVERRIDES_SCRIPT};
-pub use self::{
-    automatic::{Added, AutomaticEntry, AutomaticMode},
-    bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan},
-    copier::{ReadRules, Reading, RulesCopier},
-    copies::{
-        Adopted, CopiedChange, CopiedOverrides, CopyClaim, CopyState, ListsCopy, OverridesHead,
-        OverridesPage, RulesCopy, RulesIdentity, StoredField, VersionCopy,
-    },
-    events::{EventKind, LoggedEvent, Occasion, OperatorEvent},
-    fleet::{InstanceReport, MAX_REPORT_BYTES, ReportTopic, Totals},
-    handle::Control,
-    lists::{ListEntry, Runtime, Switch, check_entry, check_switch, compile as compile_lists},
-    model::{
-        Action, AuditEntry, BanRemoval, ControlError, ControlResult, Draft, Files, Instance, RegionRecord,
-        Version, check_files, is_like_system_author,
-    },
-    operations::log_events,
-    pairs::{ListPair, Pair, pairs_text, parse_pairs},
-    ramp::{EnforcedKeys, Ramp, RampEvidence, RampPlan, RampState},
-    reading::ReadingFlags,
-    reconcile::{ActiveDomains, Reconciler, Rules},
-    rule_overrides::{OverrideEntry, OverridePage},
-    status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
-};
+pub use self::rule_overrides::{OverrideEntry, OverridePage};
+pub use self::status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus};
+pub use self::{handle::Control, operations::log_events, reading::ReadingFlags};

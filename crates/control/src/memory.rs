@@ -1,23 +1,16 @@
 //! Versions, lists and switches in this process.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::{cmp::Reverse, sync::Arc};
 
 use parking_lot::Mutex;
 use tollgate_core::clock::now_ms;
 
+use crate::bounds::{MAX_AUDIT_ENTRIES, MAX_AUTOMATIC_ENTRIES, MAX_STORED_BYTES, MAX_VERSIONS};
+use crate::stored::{FilesPresence, StoreHead, StoredRuntime, StoredVersion};
 use crate::{
     Added, AuditEntry, AutomaticEntry, ControlError, ControlResult, Instance, Runtime, Version,
-    bans::MemoryBans,
-    bounds::{MAX_AUDIT_ENTRIES, MAX_AUTOMATIC_ENTRIES, MAX_STORED_BYTES, MAX_VERSIONS},
-    events::EventLog,
-    lists::Change,
-    model::files_bytes,
-    rule_overrides::BookHead,
-    stored::{FilesPresence, StoreHead, StoredRuntime, StoredVersion},
+    bans::MemoryBans, events::EventLog, lists::Change, model::files_bytes, rule_overrides::BookHead,
 };
 
 /// Store in this process.

@@ -7,12 +7,8 @@
 //! The script in Redis decides by Redis' clock, and gets the two windows beside the bound that is nearest to the instance's
 //! estimate of its time. It refuses a call whose time lies in neither, which takes clocks half a window apart.
 
-use std::{
-    fmt,
-    hash::{Hash, Hasher},
-    num::NonZeroU32,
-    ptr,
-};
+use std::hash::{Hash, Hasher};
+use std::{fmt, num::NonZeroU32, ptr};
 
 use crate::{clock::Timestamp, saturating::Seconds, unit::Unit};
 

@@ -1,10 +1,7 @@
 //! Identifiers of leases, under which requests hold permits of concurrency limits.
 
-use std::{
-    fmt,
-    hash::{BuildHasher as _, RandomState},
-    num::NonZeroU64,
-};
+use std::hash::{BuildHasher as _, RandomState};
+use std::{fmt, num::NonZeroU64};
 
 /// Key of the entry that releases a lease. The entry follows the entries that acquired the lease; its value is the
 /// lease's identifier.

@@ -15,10 +15,8 @@ mod record_id;
 mod saturating;
 mod unit;
 
-pub use self::{
-    enforced_share::{CountedKey, EnforcedShare, NotAShare},
-    record_id::{Fnv, PathStep, RecordId, hash_of, mixed},
-};
+pub use self::enforced_share::{CountedKey, EnforcedShare, NotAShare};
+pub use self::record_id::{Fnv, PathStep, RecordId, hash_of, mixed};
 
 /// Defines an enum whose variants have names, with all of them in [`ALL`](SyncMode::ALL) and the name of each.
 #[macro_export]

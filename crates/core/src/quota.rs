@@ -1,9 +1,7 @@
 //! Quotas: a number of hits per window, and the units of windows.
 
-use std::{
-    fmt,
-    num::{NonZeroU32, NonZeroU64},
-};
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
 
 pub use crate::unit::Unit;
 use crate::{calendar::Calendar, clock::Timestamp};

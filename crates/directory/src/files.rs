@@ -4,10 +4,8 @@ use std::{collections::BTreeMap, io::ErrorKind, path::Path};
 
 use tollgate_runtime::bounded_file;
 
-use crate::{
-    Fingerprint,
-    listing::{ALLOW_EMPTY_FILE, DirectoryListing, FileKind, FoundFile, is_deleted},
-};
+use crate::Fingerprint;
+use crate::listing::{ALLOW_EMPTY_FILE, DirectoryListing, FileKind, FoundFile, is_deleted};
 
 /// Contents of the files of a directory, or of another source.
 #[derive(Clone, Debug, Default)]

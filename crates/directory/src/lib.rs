@@ -15,23 +15,14 @@ mod surroundings;
 mod tests;
 mod watch;
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
-};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
-pub use self::{
-    files::SourceFiles,
-    fingerprint::Fingerprint,
-    listing::ALLOW_EMPTY_FILE,
-    watch::{Reply, Watcher},
-};
-use self::{
-    listing::DirectoryListing,
-    settling::{Settling, wall_clock},
-};
+use self::listing::DirectoryListing;
+use self::settling::{Settling, wall_clock};
+pub use self::watch::{Reply, Watcher};
+pub use self::{files::SourceFiles, fingerprint::Fingerprint, listing::ALLOW_EMPTY_FILE};
 
 /// Interval between two looks at files that were changed recently.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,12 +1,8 @@
 //! Listings of a directory, by which a change is detected without reading the files.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, ErrorKind},
-    path::{Path, PathBuf},
-    time::SystemTime,
-};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, fs, time::SystemTime};
 
 use tollgate_runtime::bounded_file::kind_of;
 

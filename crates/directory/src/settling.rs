@@ -8,17 +8,13 @@
 //! and some programs keep a file open: [`CLOSE_TIMEOUT`]. A file that is not read may change all the time, such as a
 //! heartbeat: [`MAX_OTHERS_DELAY`].
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    mem,
-    path::{Component, Path, PathBuf},
-    time::{Duration, Instant, SystemTime},
-};
+use std::collections::{BTreeMap, HashSet};
+use std::mem;
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
-use notify::{
-    EventKind,
-    event::{AccessKind, AccessMode, ModifyKind, RenameMode},
-};
+use notify::EventKind;
+use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
 use tollgate_core::clock::Clock;
 use tollgate_runtime::bounded_file;
 

@@ -1,10 +1,8 @@
 //! Paths around a directory whose changes may change its content.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    ffi::OsString,
-    path::{Component, Path, PathBuf},
-};
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 

@@ -1,15 +1,8 @@
 //! Which files of a directory are read: links, hidden files, too many files, and other things than files.
 
-use std::{
-    fs,
-    os::unix::{
-        fs::{PermissionsExt as _, symlink},
-        net::UnixListener,
-    },
-    path::Path,
-    process::Command,
-    time::SystemTime,
-};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::{fs, path::Path, process::Command, time::SystemTime};
 
 use tempfile::TempDir;
 

@@ -1,9 +1,7 @@
 //! The environment as a source of flags.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ffi::OsString,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 
 use clap::{Command, error::ErrorKind};
 

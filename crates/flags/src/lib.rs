@@ -8,23 +8,16 @@ pub mod environment;
 mod pairs;
 mod problem;
 
-use std::{
-    net::{SocketAddr, ToSocketAddrs as _},
-    ops::RangeInclusive,
-    path::PathBuf,
-    str::FromStr,
-    time::Duration,
-};
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::{ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use http::{HeaderName, HeaderValue, Uri, uri::Authority};
 use tollgate_core::duration::parse_go;
 use tracing::level_filters::LevelFilter;
 
-pub use self::{
-    pairs::{PairText, pairs},
-    problem::Problem,
-};
+pub use self::pairs::{PairText, pairs};
+pub use self::problem::Problem;
 
 /// Parses a duration in the syntax of Go.
 pub fn duration(text: &str) -> Result<Duration, String> {

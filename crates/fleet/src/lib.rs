@@ -29,12 +29,8 @@ use tollgate_control::{Control, ControlError, ReportTopic, log_events};
 use tollgate_limiter::talkers::{RECENT_SECONDS, Span, Talker};
 use tollgate_runtime::backoff::Backoff;
 
-use self::{
-    history::{Intervals, MAX_SAMPLES},
-    metrics::DomainRates,
-    view::Report,
-    webhook::Delivery,
-};
+use self::history::{Intervals, MAX_SAMPLES};
+use self::{metrics::DomainRates, view::Report, webhook::Delivery};
 
 pub use self::view::{Cached, FleetReports, FleetView, InstanceStatus, MAX_REPORT_AGE_MS, ReportStatus};
 pub use self::webhook::{WebhookSettings, WebhookUrl};

@@ -1,13 +1,8 @@
 //! Reports of the instances about their traffic, and the traffic of all as an instance sees it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, task::spawn_blocking, time::Instant};

@@ -19,11 +19,9 @@ mod received_frames;
 
 use std::time::Duration;
 
-pub use self::{
-    frames::{DATA, FrameHeader, FrameScanner, Piece, RST_STREAM, Refusals, SHED_MESSAGE},
-    header_block::Head,
-    received_frames::{Gate, PREFACE_BYTES, ReceivedFrames},
-};
+pub use self::frames::{DATA, FrameHeader, FrameScanner, Piece, RST_STREAM, Refusals, SHED_MESSAGE};
+pub use self::header_block::Head;
+pub use self::received_frames::{Gate, PREFACE_BYTES, ReceivedFrames};
 
 /// Path of the calls that may be refused.
 pub const SHOULD_RATE_LIMIT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";

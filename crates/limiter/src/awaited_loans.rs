@@ -3,20 +3,13 @@
 //! A hit that its share denies registers for its counter before the shortage is reported, so that no end of a loan request
 //! is missed. It is decided again when a loan arrives, and once more when the loan request has ended.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{collections::HashMap, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep, timeout_at},
-};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout_at};
 use tollgate_core::RecordId;
 use tollgate_store::{Decisions, Store, key::CellKey, loans::SharedCounter, request::TagRequest};
 

@@ -3,25 +3,15 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate_core::{
-    algorithm::Verdict,
-    ban::{BanCheck, BanEffect},
-    clock::Clock,
-    descriptor::{Descriptor, Hits},
-};
+use tollgate_core::ban::{BanCheck, BanEffect};
+use tollgate_core::descriptor::{Descriptor, Hits};
+use tollgate_core::{algorithm::Verdict, clock::Clock};
 use tollgate_rules::{CanonicalAddresses, Domain, Overridden, Rule, Switched};
-use tollgate_store::{
-    Store, StoreError,
-    local::held_hits,
-    request::{Check, Requests},
-};
+use tollgate_store::request::{Check, Requests};
+use tollgate_store::{Store, StoreError, local::held_hits};
 
-use super::{
-    Modes, OwnShares,
-    calls::{self, ChargeTerms},
-    matching,
-    plan::Changes,
-};
+use super::calls::{self, ChargeTerms};
+use super::{Modes, OwnShares, matching, plan::Changes};
 
 /// Deadline of a read or a refund: longer than that of a request, because no traffic waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_millis(800);

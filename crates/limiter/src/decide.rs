@@ -7,17 +7,16 @@ use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
 use tollgate_rules::{CanonicalAddresses, Domain};
 use tollgate_store::{Decisions, Store, StoreError};
 
+use crate::calls::{self, ChargeTerms};
+use crate::decision::{Code, Decision, Status};
+use crate::fallback::{DegradedRequest, Fallback, FallbackVerdicts};
+use crate::fold::{self, Decided, Statuses};
+use crate::leases::{self, HeldPermits, NotRepeatable};
+use crate::metrics::{self, RuleCounters};
+use crate::plan::{Changes, Match, Plan, PlannedLimit};
 use crate::{
-    ActiveRules, ActiveSet, Deadline, Modes, Observations, OwnShares, SnapshotGuard,
-    calls::{self, ChargeTerms},
-    decision::{Code, Decision, Status},
-    fallback::{DegradedRequest, Fallback, FallbackVerdicts},
-    fold::{self, Decided, Statuses},
-    leases::{self, HeldPermits, NotRepeatable},
-    matching,
-    metrics::{self, RuleCounters},
-    plan::{Changes, Match, Plan, PlannedLimit},
-    precheck, shedding, talkers, unknown_domains,
+    ActiveRules, ActiveSet, Deadline, Modes, Observations, OwnShares, SnapshotGuard, matching, precheck,
+    shedding, talkers, unknown_domains,
 };
 
 /// Decides requests by the active rules. [`Limiter::new`] has the parts that are not optional.

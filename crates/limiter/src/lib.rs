@@ -50,18 +50,13 @@ use tollgate_rules as rules;
 use tollgate_store::request::Requests;
 pub use tollgate_talkers::{self as talkers, demand};
 
+pub use self::counters::{CounterInspector, CounterReading, CounterRequests};
+pub use self::leases::{HeldPermits, NotRepeatable};
 use self::metrics::RuleCounters;
+pub use self::observe::{BegunBan, Observations, ReachedThreshold};
 pub use self::{
-    awaited_loans::AwaitedLoans,
-    calls::cell_of,
-    counters::{CounterInspector, CounterReading, CounterRequests},
-    decide::Limiter,
-    decision::Spread,
-    fallback::Fallback,
-    leases::{HeldPermits, NotRepeatable},
-    observe::{BegunBan, Observations, ReachedThreshold},
-    regions::OwnShares,
-    replicas::Replicas,
+    awaited_loans::AwaitedLoans, calls::cell_of, decide::Limiter, decision::Spread, fallback::Fallback,
+    regions::OwnShares, replicas::Replicas,
 };
 
 /// The active rules with their counters, in one snapshot.
@@ -107,34 +102,25 @@ impl Deadline {
 /// The imports of most unit tests.
 #[cfg(test)]
 mod test_prelude {
-    pub(crate) use std::{
-        num::{NonZeroU8, NonZeroU32, NonZeroU64},
-        sync::{
-            Arc,
-            atomic::{AtomicU64, Ordering},
-        },
-        time::Duration,
-    };
+    pub(crate) use std::num::{NonZeroU8, NonZeroU32, NonZeroU64};
+    pub(crate) use std::sync::Arc;
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+    pub(crate) use std::time::Duration;
 
-    pub(crate) use tollgate_core::{
-        RecordId,
-        algorithm::{Algorithm, Parameters, Policy, Verdict},
-        clock::{Clock, Timestamp},
-        descriptor::{Descriptor, Entries, Entry, Hits},
-        lease::LeaseId,
-        quota::{Quota, Unit, Window},
-    };
+    pub(crate) use tollgate_core::algorithm::{Algorithm, Parameters, Policy, Verdict};
+    pub(crate) use tollgate_core::clock::{Clock, Timestamp};
+    pub(crate) use tollgate_core::descriptor::{Descriptor, Entries, Entry, Hits};
+    pub(crate) use tollgate_core::quota::{Quota, Unit, Window};
+    pub(crate) use tollgate_core::{RecordId, lease::LeaseId};
     pub(crate) use tollgate_rules::{
         Limit, Lists, OnStoreError, Overridden, Rules, SwitchMode, Switched, config::Options,
     };
     pub(crate) use tollgate_store::{MemoryStore, Store, StoreError, key::CellKey};
 
+    pub(crate) use crate::calls::{self, ChargeTerms};
+    pub(crate) use crate::decision::{Code, Decision};
     pub(crate) use crate::{
-        ActiveRules, Deadline, HeldPermits, Limiter, Modes, Replicas,
-        calls::{self, ChargeTerms},
-        decision::{Code, Decision},
-        matching,
-        plan::Changes,
+        ActiveRules, Deadline, HeldPermits, Limiter, Modes, Replicas, matching, plan::Changes,
     };
 
     /// The rules of one file.

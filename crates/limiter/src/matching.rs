@@ -3,22 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
-use tollgate_core::{
-    algorithm::{Algorithm, Parameters, Policy},
-    clock::Clock,
-    descriptor::{Descriptor, Entry, Hits},
-    lease::LeaseId,
-    quota::Quota,
-};
+use tollgate_core::algorithm::{Algorithm, Parameters, Policy};
+use tollgate_core::descriptor::{Descriptor, Entry, Hits};
+use tollgate_core::{clock::Clock, lease::LeaseId, quota::Quota};
 use tollgate_metrics::StripedCounter;
 use tollgate_rules::{Domain, Limit, Listing, Lists, Rule, SwitchMode, Switched, UTILIZATION_KEY};
 use tollgate_shedding::{Priority, Utilization};
 use tollgate_store::request::Requests;
 
-use crate::{
-    decision::ListDecision,
-    plan::{Changes, CounterMatch, Match, Plan, PlannedLimit, PlannedLimits, Side, Signal},
-};
+use crate::decision::ListDecision;
+use crate::plan::{Changes, CounterMatch, Match, Plan, PlannedLimit, PlannedLimits, Side, Signal};
 
 /// Longest retry time reported to a client, also for entries without expiry: an operator may remove an entry at any
 /// time.

@@ -3,12 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
-use tollgate_core::{
-    algorithm::{Policy, RegionShare},
-    clock::Clock,
-    descriptor::{Descriptor, Entry, Hits},
-    quota::Quota,
-};
+use tollgate_core::algorithm::{Policy, RegionShare};
+use tollgate_core::descriptor::{Descriptor, Entry, Hits};
+use tollgate_core::{clock::Clock, quota::Quota};
 use tollgate_rules::{Domain, OnShareExhausted, OnStoreError, Overridden, Rule, Switched};
 use tollgate_shedding::{Priority, Utilization};
 use tollgate_store::request::Requests;

@@ -9,14 +9,10 @@
 use std::ptr;
 
 use tokio::time::Instant;
-use tollgate_core::{
-    algorithm::{Algorithm, Charging},
-    descriptor::Hits,
-};
-use tollgate_store::{
-    Decisions, Store,
-    request::{Check, TagRequest, Verdicts, Veto},
-};
+use tollgate_core::algorithm::{Algorithm, Charging};
+use tollgate_core::descriptor::Hits;
+use tollgate_store::request::{Check, TagRequest, Verdicts, Veto};
+use tollgate_store::{Decisions, Store};
 
 use super::Requests;
 

@@ -4,26 +4,15 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
-use tollgate_core::{
-    RecordId,
-    algorithm::{Policy, RegionShare},
-    clock::Clock,
-    hash_of,
-    quota::Quota,
-};
+use tollgate_core::algorithm::{Policy, RegionShare};
+use tollgate_core::{RecordId, clock::Clock, hash_of, quota::Quota};
 use tollgate_loans::shares::RegionShares;
 use tollgate_rules::{Rule, Scope};
-use tollgate_store::{
-    Decisions, Store,
-    key::CellKey,
-    loans::{ShareWatch, SharedCounter},
-};
+use tollgate_store::loans::{ShareWatch, SharedCounter};
+use tollgate_store::{Decisions, Store, key::CellKey};
 
-use super::{
-    AwaitedLoans,
-    awaited_loans::waiting_hit,
-    plan::{CounterMatch, Match, Plan},
-};
+use super::plan::{CounterMatch, Match, Plan};
+use super::{AwaitedLoans, awaited_loans::waiting_hit};
 
 /// Shares of the own region as of now; none without a region table. Clones share them.
 #[derive(Clone, Debug, Default)]

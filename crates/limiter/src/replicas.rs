@@ -4,30 +4,18 @@
 //! held permits is the number of instances. An instance that ends without releasing its permit is counted until the
 //! permit expires.
 
-use std::{
-    collections::VecDeque,
-    num::{NonZeroU32, NonZeroU64},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{collections::VecDeque, time::Duration};
 
 use smallvec::smallvec;
 use tokio::time::{Instant, sleep};
-use tollgate_core::{
-    RecordId,
-    algorithm::{Algorithm, Charging, Parameters, Policy},
-    descriptor::Hits,
-    lease::LeaseId,
-    quota::{Quota, Unit, Window},
-};
-use tollgate_store::{
-    RedisStore,
-    key::CellKey,
-    request::{Cell, Check, TagRequest},
-};
+use tollgate_core::algorithm::{Algorithm, Charging, Parameters, Policy};
+use tollgate_core::quota::{Quota, Unit, Window};
+use tollgate_core::{RecordId, descriptor::Hits, lease::LeaseId};
+use tollgate_store::request::{Cell, Check, TagRequest};
+use tollgate_store::{RedisStore, key::CellKey};
 
 use super::metrics;
 

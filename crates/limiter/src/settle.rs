@@ -4,13 +4,8 @@ use std::sync::Arc;
 
 use tollgate_store::{StoreError, request::Check};
 
-use crate::{
-    HeldPermits, Limiter, Requests,
-    decision::{Code, Decision},
-    fallback::FallbackVerdicts,
-    fold::Decided,
-    refund,
-};
+use crate::decision::{Code, Decision};
+use crate::{HeldPermits, Limiter, Requests, fallback::FallbackVerdicts, fold::Decided, refund};
 
 impl Limiter {
     /// Refunds the charges of a request that does not pass, makes those that the store did not make later, and returns the

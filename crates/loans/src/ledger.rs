@@ -6,10 +6,8 @@
 
 use std::{collections::BTreeMap, fmt::Write, str::FromStr};
 
-use crate::{
-    table::{MAX_REGIONS, RegionName},
-    terms::Terms,
-};
+use crate::table::{MAX_REGIONS, RegionName};
+use crate::terms::Terms;
 
 /// Record of a counter in one region.
 ///

@@ -11,12 +11,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    ledger::Ledger,
-    protocol::Share,
-    table::{MAX_REGIONS, RegionName},
-    terms::{LOAN_MICROS, LimitKind, Moment, Terms},
-};
+use crate::table::{MAX_REGIONS, RegionName};
+use crate::terms::{LOAN_MICROS, LimitKind, Moment, Terms};
+use crate::{ledger::Ledger, protocol::Share};
 
 /// Share below which a region requests all and keeps nothing.
 pub const SMALL_BASE: u32 = 20;

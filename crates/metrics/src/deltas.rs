@@ -2,18 +2,12 @@
 //!
 //! The exported part of each count is recorded beside it, so that a delta which could not be sent is part of the next one.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use super::{
-    series::{self, KINDS, Series},
-    striped_counter::publish,
-};
+use super::series::{self, KINDS, Series};
+use super::striped_counter::publish;
 
 /// Name of a metric, and the function that reads its value.
 pub type Reader<T> = (&'static str, fn() -> T);

@@ -3,21 +3,13 @@
 //! Each thread adds to a stripe of its own, as in `striped_counter`. Counts are never taken out of the stripes: every
 //! reader sums up the same ones.
 
-use std::{
-    array,
-    fmt::{self, Display},
-    slice,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::fmt::{self, Display};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{array, slice, time::Duration};
 
-use super::{
-    exposition::{Declared, Distribution, Metric, MetricKind, Page},
-    striped_counter,
-};
+use super::exposition::{Declared, Distribution, Metric, MetricKind, Page};
+use super::striped_counter;
 
 /// Unit of the observations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

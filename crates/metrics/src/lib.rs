@@ -21,14 +21,12 @@ mod striped_counter;
 
 use std::{fmt, sync::Arc};
 
+pub use self::deltas::{Delta, DeltaSources, Deltas, Measure, Reader, Receipt};
+pub use self::exposition::{Computed, Declared, Metric, MetricKind, Page};
+pub use self::histogram::{Histogram, Observed, Unit};
 use self::recorded::RECORDER;
-pub use self::{
-    deltas::{Delta, DeltaSources, Deltas, Measure, Reader, Receipt},
-    exposition::{Computed, Declared, Metric, MetricKind, Page},
-    histogram::{Histogram, Observed, Unit},
-    recorded::{Counter, CounterFamily, Gauge, GaugeFamily},
-    striped_counter::{Sink, Striped, StripedCounter, StripedFamily, publish},
-};
+pub use self::recorded::{Counter, CounterFamily, Gauge, GaugeFamily};
+pub use self::striped_counter::{Sink, Striped, StripedCounter, StripedFamily, publish};
 
 /// Renders metrics. Clones render the same ones.
 #[derive(Clone)]

@@ -1,10 +1,7 @@
 //! Counters and gauges of rare events, kept by the exporter of Prometheus' format.
 
-use std::{
-    collections::BTreeMap,
-    fmt, slice,
-    sync::{Arc, LazyLock, OnceLock},
-};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::{collections::BTreeMap, fmt, slice};
 
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder as _, SharedString};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};

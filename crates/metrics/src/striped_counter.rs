@@ -3,14 +3,9 @@
 //! Each thread adds to a stripe of its own, so that threads do not contend for a cache line. The stripes are summed up when
 //! the counts are published: before a page is rendered, before deltas are read, and on request.
 
-use std::{
-    array, fmt, slice,
-    sync::{
-        Arc, LazyLock, OnceLock, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    thread::available_parallelism,
-};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
+use std::{array, fmt, slice, thread::available_parallelism};
 
 use parking_lot::Mutex;
 
@@ -231,10 +226,8 @@ impl<const N: usize, const L: usize> fmt::Debug for StripedFamily<N, L> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        thread,
-        time::{Duration, Instant},
-    };
+    use std::thread;
+    use std::time::{Duration, Instant};
 
     use super::*;
 

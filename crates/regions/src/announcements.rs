@@ -10,10 +10,8 @@ use tollgate_rules::RegionEntry;
 use tollgate_store::loans::regions::table::RegionName;
 use tonic::transport::Channel;
 
-use super::{
-    Regions, metrics,
-    state::{Exchange, OutgoingLoanRequest, State},
-};
+use super::state::{Exchange, OutgoingLoanRequest, State};
+use super::{Regions, metrics};
 
 /// Maximum number of messages of a region in a second: some of each of its instances.
 const MAX_MESSAGES: u32 = 2_000;

@@ -28,30 +28,21 @@ mod tests;
 use std::{collections::HashMap, mem, path::Path, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::{
-    sync::watch,
-    task::spawn_blocking,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio::{sync::watch, task::spawn_blocking};
 use tollgate_core::{RecordId, clock::Clock};
 use tollgate_limiter::OwnShares;
 use tollgate_rules::{RegionTable, Rule, Rules, Scope, TableSize, config::read_regions};
-use tollgate_runtime::{
-    bounded_file::{self, Polled},
-    redact,
-};
+use tollgate_runtime::bounded_file::{self, Polled};
+use tollgate_runtime::redact;
 
-use self::{
-    primary::{PrimaryCalls, PrimaryRole},
-    state::{State, lacks_own},
-};
+use self::primary::{PrimaryCalls, PrimaryRole};
+use self::state::{State, lacks_own};
 
-pub use self::{
-    metrics::RegionCounts,
-    server::{RegionServer, RunningRegions, ServerParts},
-    settings::{PeerSettings, RegionSettings},
-    state::{RegionView, RegionsView},
-};
+pub use self::metrics::RegionCounts;
+pub use self::server::{RegionServer, RunningRegions, ServerParts};
+pub use self::settings::{PeerSettings, RegionSettings};
+pub use self::state::{RegionView, RegionsView};
 
 /// Interval between two polls of the file. Its content is compared: a mounted file changes by a symlink in a parent
 /// directory, which a watch on the file does not report.

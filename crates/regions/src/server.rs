@@ -9,14 +9,10 @@ use tollgate_rules::TableSize;
 use tollgate_serve::net::{accept, tls::Tls};
 use tollgate_store::{CounterStore, Store, loans::ShareWatch};
 
-use crate::{
-    RegionSettings, Regions, RegionsView,
-    loans::{Borrower, Lender},
-    peers::{RegionsService, connect_to_all, serve},
-    primary::{PrimaryCalls, PrimaryQueue, PrimaryRouter, PrimaryServer, send_all},
-    settings::PeerSettings,
-    tables,
-};
+use crate::loans::{Borrower, Lender};
+use crate::peers::{RegionsService, connect_to_all, serve};
+use crate::primary::{PrimaryCalls, PrimaryQueue, PrimaryRouter, PrimaryServer, send_all};
+use crate::{RegionSettings, Regions, RegionsView, settings::PeerSettings, tables};
 
 /// The regions of a server that starts.
 #[derive(Debug)]

@@ -1,9 +1,7 @@
 //! Active weights of the regions, and changes of them.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -13,10 +11,8 @@ use tollgate_proto::tollgate::region::v1::{CounterLoanRequest, CounterReply};
 use tollgate_rules::RegionTable;
 use tonic::transport::Channel;
 
-use super::{
-    metrics::{RegionCounts, counts_of},
-    primary::Primacy,
-};
+use super::metrics::{RegionCounts, counts_of};
+use super::primary::Primacy;
 
 /// The active region table, and weights before it that may still count.
 #[derive(Debug)]
@@ -246,10 +242,8 @@ impl SecondCount {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::{
-        algorithm::{Algorithm, Parameters, Policy},
-        quota::{Quota, Unit, Window},
-    };
+    use tollgate_core::algorithm::{Algorithm, Parameters, Policy};
+    use tollgate_core::quota::{Quota, Unit, Window};
     use tollgate_loans::shares::TableState;
     use tollgate_rules::config::read_regions;
 

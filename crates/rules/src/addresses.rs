@@ -1,10 +1,7 @@
 //! Addresses: one text for each, so that a client has one counter however its address is written; and tables of ranges.
 
-use std::{
-    cmp::Reverse,
-    collections::HashMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::{cmp::Reverse, collections::HashMap};
 
 use ipnet::{IpNet, Ipv4Net};
 use tollgate_core::descriptor::{Descriptor, Entry};

@@ -2,11 +2,9 @@
 
 use std::{collections::BTreeMap, str::FromStr};
 
-use jiff::{
-    ToSpan as _,
-    civil::{Date, Weekday, date},
-    tz::{TimeZone, TimeZoneDatabase},
-};
+use jiff::ToSpan as _;
+use jiff::civil::{Date, Weekday, date};
+use jiff::tz::{TimeZone, TimeZoneDatabase};
 use parking_lot::Mutex;
 use tollgate_core::{calendar::Calendar, quota::Unit};
 

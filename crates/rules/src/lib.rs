@@ -21,17 +21,12 @@ mod rule_keys;
 mod rule_overrides;
 mod snapshot;
 
-use std::{
-    collections::{BTreeSet, HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use foldhash::quality::RandomState;
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Algorithm, Charging},
-    clock::Timestamp,
-};
+use tollgate_core::algorithm::{Algorithm, Charging};
+use tollgate_core::{SyncMode, clock::Timestamp};
 
 pub use self::{
     addresses::{CanonicalAddresses, CidrTable, lacks_address},

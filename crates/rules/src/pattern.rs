@@ -1,11 +1,7 @@
 //! Conditions on texts: wildcards, and regular expressions with bounded memory, both compiled and while matching.
 
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    fmt,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{cell::RefCell, collections::HashMap, fmt};
 
 use foldhash::fast::RandomState;
 use regex_automata::{Input, meta};

@@ -2,13 +2,10 @@
 
 use std::{borrow::Cow, sync::OnceLock, time::Duration};
 
+use tollgate_core::algorithm::{Algorithm, Policy};
+use tollgate_core::quota::{Quota, Window};
 use tollgate_core::{
-    CountedKey, PathStep, RecordId, SyncMode,
-    algorithm::{Algorithm, Policy},
-    ban::BanPolicy,
-    clock::Timestamp,
-    descriptor::Entry,
-    quota::{Quota, Window},
+    CountedKey, PathStep, RecordId, SyncMode, ban::BanPolicy, clock::Timestamp, descriptor::Entry,
 };
 
 use super::path;

@@ -5,12 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::{fmt, num::NonZeroU64};
 
 use foldhash::quality::RandomState;
-use tollgate_core::{
-    EnforcedShare, RecordId,
-    algorithm::Policy,
-    descriptor::{Entry, Hits},
-    quota::Quota,
-};
+use tollgate_core::descriptor::{Entry, Hits};
+use tollgate_core::{EnforcedShare, RecordId, algorithm::Policy, quota::Quota};
 use tollgate_shedding::{SheddingGate, SheddingPolicy};
 
 /// Gradual change of a rule's limit.

@@ -1,11 +1,9 @@
 //! Reading of files with bounds on time and size: a file may be a device without end, or grow while it is read. Changes of a
 //! file that is polled.
 
-use std::{
-    fs::{self, File},
-    io::{self, Read as _},
-    path::Path,
-};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::Path;
 
 /// Maximum size of a file in bytes, where no other is stated.
 pub const MAX_BYTES: u64 = 16 << 20;

@@ -3,10 +3,8 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use rustls::crypto::ring;
-use ureq::{
-    Agent,
-    tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem},
-};
+use ureq::Agent;
+use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::{bounded_file, redact};
 

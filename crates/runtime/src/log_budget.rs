@@ -1,9 +1,7 @@
 //! Bounds the lines that another server can cause in the log: some at once, and then one at intervals.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A budget of log lines, shared by all that log the same kind of event.
 #[derive(Debug)]

@@ -2,14 +2,10 @@
 //!
 //! The caller writes the line, so that its message stays a constant in the place that knows what failed.
 
-use std::{
-    mem,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Outages of something that one task attempts.
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,14 +8,10 @@
 //!
 //! Every panic is logged with its place and counted.
 
-use std::{
-    cell::{Cell, RefCell},
-    panic::{self, AssertUnwindSafe},
-    pin::Pin,
-    sync::LazyLock,
-    task::{Context, Poll, ready},
-    thread,
-};
+use std::cell::{Cell, RefCell};
+use std::panic::{self, AssertUnwindSafe};
+use std::task::{Context, Poll, ready};
+use std::{pin::Pin, sync::LazyLock, thread};
 
 use hyper::rt::Executor;
 use pin_project_lite::pin_project;

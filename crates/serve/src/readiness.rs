@@ -1,10 +1,7 @@
 //! Readiness of the process, shared by the gRPC health service, the HTTP port and the admin API.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{fmt, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;

@@ -1,12 +1,8 @@
 //! The part of a rule that requests use: their priorities, the pass rates, and counts.
 
-use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use super::Utilization;
 

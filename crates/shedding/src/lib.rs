@@ -19,10 +19,8 @@ use std::time::Duration;
 
 use tollgate_core::clock::Timestamp;
 
-pub use self::{
-    controller::{SheddingController, SheddingInstance},
-    gate::{GateCounts, PassRates, Priority, SheddingGate, SheddingState},
-};
+pub use self::controller::{SheddingController, SheddingInstance};
+pub use self::gate::{GateCounts, PassRates, Priority, SheddingGate, SheddingState};
 
 /// Parameters of a rule that sheds by utilization.
 #[derive(Clone, Copy, Debug, PartialEq)]

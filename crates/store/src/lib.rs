@@ -19,13 +19,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+pub use self::error::{Decision, Decisions, LateOutcome, LateReply, StoreError};
+pub use self::store::{CounterStore, LoanStep, PendingDecision, Store, TimeLimits};
 pub use self::{
-    background_queue::BackgroundQueue,
-    error::{Decision, Decisions, LateOutcome, LateReply, StoreError},
-    local::LastVerdicts,
-    memory::MemoryStore,
-    redis::RedisStore,
-    store::{CounterStore, LoanStep, PendingDecision, Store, TimeLimits},
+    background_queue::BackgroundQueue, local::LastVerdicts, memory::MemoryStore, redis::RedisStore,
 };
 
 /// Aligned to two cache lines, since processors fetch lines in pairs: neighbours do not contend for one.
@@ -43,20 +40,14 @@ pub(crate) fn after(now: Instant, time: Duration) -> Instant {
 mod test_prelude {
     pub(crate) use std::{num::NonZeroU64, time::Duration};
 
-    pub(crate) use tollgate_core::{
-        RecordId,
-        algorithm::{Algorithm, Charging, Parameters, Policy},
-        clock::{Clock, Timestamp},
-        descriptor::{Entry, Hits},
-        lease::LeaseId,
-        quota::{Quota, Unit, Window},
-    };
+    pub(crate) use tollgate_core::algorithm::{Algorithm, Charging, Parameters, Policy};
+    pub(crate) use tollgate_core::clock::{Clock, Timestamp};
+    pub(crate) use tollgate_core::descriptor::{Entry, Hits};
+    pub(crate) use tollgate_core::quota::{Quota, Unit, Window};
+    pub(crate) use tollgate_core::{RecordId, lease::LeaseId};
 
-    pub(crate) use crate::{
-        MemoryStore,
-        key::CellKey,
-        request::{Check, TagRequest, Veto},
-    };
+    pub(crate) use crate::request::{Check, TagRequest, Veto};
+    pub(crate) use crate::{MemoryStore, key::CellKey};
 
     /// A limit without parameters.
     pub(crate) fn policy(algorithm: Algorithm, limit: u64, seconds: u32) -> Policy {

@@ -1,12 +1,8 @@
 //! Requests to a store, grouped by hash tag, and their verdicts.
 
 use smallvec::SmallVec;
-use tollgate_core::{
-    RecordId, SyncMode,
-    algorithm::{Charging, Policy, RegionShare, Verdict},
-    ban::BanCheck,
-    descriptor::Hits,
-};
+use tollgate_core::algorithm::{Charging, Policy, RegionShare, Verdict};
+use tollgate_core::{RecordId, SyncMode, ban::BanCheck, descriptor::Hits};
 
 use super::key::CellKey;
 

@@ -27,16 +27,10 @@ mod space_saving;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    cell::RefCell,
-    io, mem,
-    sync::{
-        Arc, LazyLock, OnceLock,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::{Duration, Instant};
+use std::{cell::RefCell, io, mem, thread};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashMap;
@@ -47,18 +41,13 @@ use tollgate_metrics::{Counter, Gauge, Metric};
 use tollgate_rules::Listing;
 use tollgate_runtime::panics::{self, CancelOnPanic};
 
-pub use self::{
-    counts::{DomainCounts, KeyCounts, Span, SpanCounts, merge},
-    demand::{KeyDemand, TakenDemand},
-    key::{OwnedEntry, text},
-    share::TrafficShare,
-    space_saving::{Estimate, Memory, Summary},
-};
-use self::{
-    demand::DemandSince,
-    sampler::{Queue, Sampler, Samples},
-    sketches::Sketches,
-};
+pub use self::counts::{DomainCounts, KeyCounts, Span, SpanCounts, merge};
+pub use self::demand::{KeyDemand, TakenDemand};
+pub use self::key::{OwnedEntry, text};
+use self::sampler::{Queue, Sampler, Samples};
+pub use self::share::TrafficShare;
+pub use self::space_saving::{Estimate, Memory, Summary};
+use self::{demand::DemandSince, sketches::Sketches};
 
 /// Metrics of top talkers.
 pub static METRICS: &[&dyn Metric] = &[&SAMPLES_DROPPED, &SKETCH_BYTES];

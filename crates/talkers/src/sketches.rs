@@ -5,11 +5,9 @@ use std::collections::VecDeque;
 use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 
-use super::{
-    counts::{self, DomainCounts, KeyCounts, Merge, SpanCounts},
-    sampler::Sample,
-    space_saving::{Memory, Summary},
-};
+use super::counts::{self, DomainCounts, KeyCounts, Merge, SpanCounts};
+use super::sampler::Sample;
+use super::space_saving::{Memory, Summary};
 
 /// Maximum number of domains with a sketch.
 pub(super) const MAX_DOMAINS: usize = 64;

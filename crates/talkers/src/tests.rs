@@ -4,12 +4,10 @@ use std::{collections::HashMap, thread, time::Instant};
 
 use proptest::prelude::*;
 
-use super::{
-    sampler::{Queue, Sample, Sampler},
-    sketches::{LastMinute, Ranking, Sketches},
-    space_saving::{MAX_KEYS, MIN_KEYS, Memory, Summary},
-    *,
-};
+use super::sampler::{Queue, Sample, Sampler};
+use super::sketches::{LastMinute, Ranking, Sketches};
+use super::space_saving::{MAX_KEYS, MIN_KEYS, Memory, Summary};
+use super::*;
 
 type Exact = HashMap<String, u64>;
 

@@ -5,24 +5,16 @@
 //! acknowledgement that it did not request; at `debug` it logs every frame. This process logs changes of state instead, which
 //! clients cannot cause at will.
 
-use std::{
-    backtrace::Backtrace,
-    collections::HashMap,
-    hash::Hash,
-    io, panic,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{backtrace::Backtrace, collections::HashMap, hash::Hash, io, panic};
 
 use clap::{Args, ValueEnum};
 use parking_lot::Mutex;
 use tollgate_flags::level;
 use tracing::{Event, Level, Metadata, Subscriber, callsite::Identifier, level_filters::LevelFilter};
 use tracing_log::NormalizeEvent as _;
-use tracing_subscriber::{
-    Layer,
-    layer::{Context, SubscriberExt as _},
-    util::TryInitError,
-};
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::{Layer, util::TryInitError};
 
 /// Level and format of the log.
 #[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,8 @@ use tokio::sync::watch;
 use tollgate_control::{ControlPlane, Link, RulesStatus, bounds::truncated};
 use tollgate_core::clock::now_ms;
 use tollgate_flags::DescriptorArgument;
-use tollgate_proto::{
-    envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
-    google::rpc::Status,
-};
+use tollgate_proto::envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest};
+use tollgate_proto::google::rpc::Status;
 use tollgate_rules::config::Fingerprint;
 
 use super::{RulesSink, metrics, resource::TYPE_URL};

@@ -1,14 +1,8 @@
 //! Connects to a control plane. Resolves names and reads files each time, so that changes take effect.
 
-use std::{
-    fmt::Display,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fmt::Display, path::Path, time::Duration};
 
 use http::Uri;
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
@@ -16,10 +10,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::{task::spawn_blocking, time::timeout};
 use tokio_util::io::InspectReader;
 use tollgate_flags::KeyPair;
-use tollgate_runtime::{
-    bounded_file,
-    redact::{self, with_sources},
-};
+use tollgate_runtime::bounded_file;
+use tollgate_runtime::redact::{self, with_sources};
 use tollgate_serve::net::tls;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tower::ServiceExt as _;

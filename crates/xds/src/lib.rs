@@ -33,10 +33,8 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use http::Uri;
 use parking_lot::Mutex;
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep},
-};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::RulesStatus;
 use tollgate_rules::config::{Loaded, Options};

@@ -3,17 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use prost::{
-    DecodeError, Message as _,
-    encoding::{DecodeContext, decode_key, skip_field},
-};
+use prost::encoding::{DecodeContext, decode_key, skip_field};
+use prost::{DecodeError, Message as _};
 use tollgate_proto::envoy::service::discovery::v3::DiscoveryResponse;
 use tollgate_rules::config::{Fingerprint, LoadError, OverlaySlot};
 
-use super::{
-    RulesSink,
-    resource::{Resource, TYPE_URL, fingerprint_of, load_resources},
-};
+use super::RulesSink;
+use super::resource::{Resource, TYPE_URL, fingerprint_of, load_resources};
 
 /// Resources in a response. An empty one has two bytes encoded, and dozens decoded.
 const MAX_RESOURCES: usize = 250_000;

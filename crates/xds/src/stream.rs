@@ -1,40 +1,25 @@
 //! One stream to a control plane.
 
-use std::{
-    future::pending,
-    pin::{Pin, pin},
-    time::Duration,
-};
+use std::pin::{Pin, pin};
+use std::{future::pending, time::Duration};
 
 use bytes::{Buf as _, Bytes};
 use futures_util::{Stream, StreamExt as _, TryFutureExt as _, stream};
 use http::{HeaderMap, uri::PathAndQuery};
-use tokio::{
-    select,
-    sync::mpsc::{self, Sender},
-    task::spawn_blocking,
-    time::{Instant, Sleep, sleep, sleep_until},
-};
+use tokio::sync::mpsc::{self, Sender};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::{select, task::spawn_blocking};
 use tollgate_control::metrics;
 use tollgate_flags::Headers;
 use tollgate_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use tollgate_rules::config::Fingerprint;
 use tollgate_runtime::redact::{self, with_sources};
-use tonic::{
-    Request, Response, Status,
-    client::Grpc,
-    codec::{Codec, DecodeBuf, Decoder},
-    metadata::MetadataMap,
-    transport::Channel,
-};
+use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic::{Request, Response, Status, client::Grpc, metadata::MetadataMap, transport::Channel};
 use tonic_prost::ProstEncoder;
 
-use super::{
-    client::Client,
-    connect::Connection,
-    pacing::ResponsePacing,
-    response::{self, PreviousResponses, ProcessedResponse, ResponseOutcome},
-};
+use super::response::{self, PreviousResponses, ProcessedResponse, ResponseOutcome};
+use super::{client::Client, connect::Connection, pacing::ResponsePacing};
 
 /// gRPC method.
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

@@ -6,18 +6,13 @@ mod tests;
 use std::{fmt::Display, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use tokio::task::spawn_blocking;
-use tollgate_control::{
-    RulesStatus, Version,
-    bounds::truncated,
-    metrics::{self, ConfigLoad},
-};
+use tollgate_control::metrics::{self, ConfigLoad};
+use tollgate_control::{RulesStatus, Version, bounds::truncated};
 use tollgate_core::clock::{Clock, now_ms};
 use tollgate_directory::{DirectoryError, Fingerprint, Reply, SourceFiles};
 use tollgate_limiter::ActiveRules;
-use tollgate_rules::{
-    Rules,
-    config::{self, LoadError, Loaded, Options, OverlaySlot},
-};
+use tollgate_rules::Rules;
+use tollgate_rules::config::{self, LoadError, Loaded, Options, OverlaySlot};
 use tollgate_runtime::log_budget::LogBudget;
 use tollgate_serve::readiness::{Phase, Readiness};
 use tollgate_store::local::recheck_bans;

@@ -1,48 +1,32 @@
 mod connections;
 mod lifecycle;
 
-use std::{
-    fs::File,
-    io::{Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
-    path::Path,
-    sync::Arc,
-    thread,
-    time::{Duration, SystemTime},
-};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, SystemTime};
+use std::{fs::File, path::Path, sync::Arc, thread};
 
 use futures_util::future::join_all;
-use tokio::{
-    sync::{Semaphore, mpsc},
-    task::spawn_blocking,
-};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::spawn_blocking;
 use tollgate_fixtures::{HTTP2_START, temporary_file};
 use tollgate_gate::SHOULD_RATE_LIMIT_PATH;
 use tollgate_proto::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
     rate_limit_service_server::RateLimitService,
 };
-use tollgate_serve::{
-    grpc::{
-        GrpcListen,
-        service::{AnswerFuture, Call, UnaryService, answer_decoded},
-    },
-    net::Port,
-    readiness::Phase,
-};
+use tollgate_serve::grpc::GrpcListen;
+use tollgate_serve::grpc::service::{AnswerFuture, Call, UnaryService, answer_decoded};
+use tollgate_serve::{net::Port, readiness::Phase};
 use tollgate_store::StoreError;
-use tonic::{
-    Code, Request, Response, Status, async_trait,
-    transport::{Channel, Endpoint},
-};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Response, Status, async_trait};
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use super::{
-    start::{StartParts, start_with},
-    *,
-};
+use super::start::{StartParts, start_with};
+use super::*;
 use crate::settings::Settings;
 
 const GOOD: &str = "domain: web\ndescriptors: []\n";

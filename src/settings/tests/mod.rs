@@ -8,10 +8,8 @@ mod xds;
 use std::{collections::HashSet, ffi::OsString, path::PathBuf, time::Duration};
 
 use tollgate_control::RulesSource;
-use tollgate_serve::{
-    grpc::GrpcListen,
-    service::{HeaderNames, HeaderStyle},
-};
+use tollgate_serve::grpc::GrpcListen;
+use tollgate_serve::service::{HeaderNames, HeaderStyle};
 use tollgate_store::redis::RedisUrl;
 
 use super::*;

@@ -1,10 +1,8 @@
 //! Versions of the rules; changes whose response is lost are made once.
 
 use super::*;
-use crate::{
-    control::{files, redis_control},
-    support::proxy::{Direction, Proxy, Way},
-};
+use crate::control::{files, redis_control};
+use crate::support::proxy::{Direction, Proxy, Way};
 
 promises! {
     versions_count_up_and_never_change,

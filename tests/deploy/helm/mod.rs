@@ -1,10 +1,8 @@
 //! `deploy/helm`: the chart makes the objects of kustomize, refuses broken values, and agrees with the program. No cluster
 //! runs here.
 
-use super::{
-    manifests::{OVERLAYS, built, consistency_check, find, settings},
-    *,
-};
+use super::manifests::{OVERLAYS, built, consistency_check, find, settings};
+use super::*;
 use crate::docs;
 
 const CHART: &str = "deploy/helm/tollgate";

@@ -1,9 +1,7 @@
 //! Checks of rollouts, and of isolation from other workloads.
 
-use super::{
-    consistency_check::{list, plain_name, text},
-    *,
-};
+use super::consistency_check::{list, plain_name, text};
+use super::*;
 
 /// No pod ends before another has taken its place, and none is ended in a way that it does not know.
 pub(super) fn problems(documents: &[Value]) -> Vec<String> {

@@ -1,9 +1,7 @@
 //! Loans of a bucket that hits empty while they are made.
 
-use super::{
-    transactions::{TIME_LIMIT, peer},
-    *,
-};
+use super::transactions::{TIME_LIMIT, peer};
+use super::*;
 
 /// Charges a counter once by a store of its own, on another thread: connections of this one's runtime stand still meanwhile.
 fn hit(redis: &Redis, call: &TagRequest, micros: u64) -> bool {

@@ -3,16 +3,10 @@
 mod bucket;
 mod transactions;
 
-use tollgate::{
-    algorithm::RegionShare,
-    store::{
-        Store,
-        loans::{
-            SharedCounter,
-            regions::{message::LoanRequest, protocol},
-        },
-    },
-};
+use tollgate::algorithm::RegionShare;
+use tollgate::store::Store;
+use tollgate::store::loans::SharedCounter;
+use tollgate::store::loans::regions::{message::LoanRequest, protocol};
 
 use self::transactions::{Move, moves, transact};
 use super::*;

@@ -1,14 +1,8 @@
 //! Transactions on loans: their steps, what each gives, and repeated calls.
 
-use tollgate::store::loans::{
-    Loans,
-    regions::{
-        ledger::Loan,
-        message::{Holding, Reply},
-        protocol::Share,
-        table::RegionName,
-    },
-};
+use tollgate::store::loans::Loans;
+use tollgate::store::loans::regions::message::{Holding, Reply};
+use tollgate::store::loans::regions::{ledger::Loan, protocol::Share, table::RegionName};
 
 use super::*;
 use crate::differential::replay_all;

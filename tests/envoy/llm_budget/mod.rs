@@ -5,11 +5,8 @@ mod soak;
 
 use std::{convert::Infallible, io};
 
-use axum::{
-    body::{Body, Bytes},
-    extract::Request,
-    http::header::CONTENT_TYPE,
-};
+use axum::body::{Body, Bytes};
+use axum::{extract::Request, http::header::CONTENT_TYPE};
 use futures_util::StreamExt as _;
 use tokio::sync::Barrier;
 

@@ -1,9 +1,7 @@
 //! Ten thousand requests, of which many fail, and what they leave.
 
-use super::{
-    monitor::{Sent, monitor, received},
-    *,
-};
+use super::monitor::{Sent, monitor, received};
+use super::*;
 
 /// Requests of the soak, and how many are in flight at once.
 const REQUESTS: usize = 10_000;
@@ -140,10 +138,8 @@ async fn wait_until_nothing_is_held(client: &mut Client, redis: &Redis) {
 #[tokio::test]
 #[ignore = "a measurement"]
 async fn ten_thousand_requests_leave_what_they_used() {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicU16, AtomicUsize, Ordering::SeqCst},
-    };
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::SeqCst};
     let redis = Redis::start();
     let lines = monitor(&redis);
     let keys = format!("reserve: {{ttl: {SOAK_TTL}s}}");

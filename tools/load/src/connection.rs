@@ -9,17 +9,12 @@ use bytes::{Bytes, BytesMut};
 use h2::client::{self, SendRequest};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use parking_lot::Mutex;
-use tokio::{
-    net::TcpStream,
-    sync::Mutex as AsyncMutex,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
+use tokio::{net::TcpStream, sync::Mutex as AsyncMutex};
 use tonic::Code;
 
-use super::{
-    request::{self, RequestError},
-    settings::Target,
-};
+use super::request::{self, RequestError};
+use super::settings::Target;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 

@@ -25,25 +25,20 @@ mod settings;
 mod tally;
 mod thread;
 
-use std::{
-    io::{self, Write},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::CreationError;
 use parking_lot::Mutex;
 use tokio::{runtime::Builder, select, signal, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
+use self::report::{Progress, Report};
+use self::request::{RequestError, Requests};
 pub use self::settings::{KEY, LoadSettings, Target};
-use self::{
-    keys::Keys,
-    report::{Progress, Report},
-    request::{RequestError, Requests},
-    tally::{Admissions, Tally},
-    thread::Ready,
-};
+use self::tally::{Admissions, Tally};
+use self::{keys::Keys, thread::Ready};
 
 /// State that all threads share.
 #[derive(Debug)]

@@ -1,11 +1,9 @@
 //! An open loop: releases requests at a fixed rate, whether or not earlier ones are answered, by a timer more precise than the
 //! runtime's, which has milliseconds.
 
-use std::{
-    io,
-    sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
-};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio::{select, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -107,12 +105,10 @@ pub(super) use self::portable::Timer;
 mod linux {
     use std::os::fd::OwnedFd;
 
-    use rustix::{
-        io::read,
-        time::{
-            Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-            timerfd_settime,
-        },
+    use rustix::io::read;
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
     };
     use tokio::io::unix::AsyncFd;
 

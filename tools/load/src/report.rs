@@ -1,19 +1,14 @@
 //! Output of a run: a progress line on the terminal, and the report with the totals of all threads, as text and as JSON.
 
-use std::{
-    io::{self, IsTerminal as _, Write},
-    time::{Duration, Instant},
-};
+use std::io::{self, IsTerminal as _, Write};
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 use tokio::time::{sleep, sleep_until};
 
-use crate::{
-    LoadError, Phases, Run,
-    settings::LoadSettings,
-    tally::{AdmissionSummary, Tally},
-};
+use crate::tally::{AdmissionSummary, Tally};
+use crate::{LoadError, Phases, Run, settings::LoadSettings};
 
 /// Reported quantiles of the latency, by name.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];

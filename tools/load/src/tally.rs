@@ -1,10 +1,7 @@
 //! Measurements: the verdicts and latencies of a thread, and the hits that each key is admitted.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::{collections::BTreeMap, time::Duration};
 
 use hdrhistogram::{CreationError, Histogram};
 

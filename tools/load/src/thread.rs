@@ -1,30 +1,19 @@
 //! A thread on a runtime of its own, and its streams: each sends one request after the other on a connection, one in flight
 //! at a time.
 
-use std::{
-    io,
-    pin::Pin,
-    sync::Arc,
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{io, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use rand::{SeedableRng as _, rngs::SmallRng};
-use tokio::{
-    runtime::Builder,
-    select,
-    sync::{mpsc::UnboundedSender, oneshot},
-    task::JoinSet,
-    time::{Sleep, sleep},
-};
+use tokio::sync::{mpsc::UnboundedSender, oneshot};
+use tokio::time::{Sleep, sleep};
+use tokio::{runtime::Builder, select, task::JoinSet};
 
-use super::{
-    Phases, Run,
-    connection::{Connection, Handle},
-    open_loop::{OpenLoop, Timer},
-    request::RequestError,
-};
+use super::connection::{Connection, Handle};
+use super::open_loop::{OpenLoop, Timer};
+use super::{Phases, Run, request::RequestError};
 
 /// The start signal of a thread that is connected, or the error that prevented it.
 pub(super) type Ready = Result<oneshot::Sender<Phases>, RequestError>;

@@ -2,10 +2,8 @@
 
 #![allow(clippy::expect_used)]
 
-use std::{
-    net::TcpListener,
-    process::{Command, Output},
-};
+use std::net::TcpListener;
+use std::process::{Command, Output};
 
 fn load(line: &str) -> Output {
     let words = ["--domain", "d"].into_iter().chain(line.split(' '));

@@ -3,12 +3,8 @@
 use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 
 use serde::Serialize;
-use tollgate::{
-    fleet::WebhookUrl,
-    redact::MASK,
-    settings::{self, Environment, EnvironmentFlags, Settings, boolean},
-    store::redis::RedisUrl,
-};
+use tollgate::settings::{self, Environment, EnvironmentFlags, Settings, boolean};
+use tollgate::{fleet::WebhookUrl, redact::MASK, store::redis::RedisUrl};
 
 use crate::plan::{self, VariableReport};
 

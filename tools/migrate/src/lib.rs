@@ -21,20 +21,15 @@ mod tests;
 mod text;
 mod yaml;
 
-use std::{
-    ffi::OsString,
-    io::{self, Write},
-    path::PathBuf,
-};
+use std::io::{self, Write};
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Parser, ValueEnum};
 
-pub use self::{
-    effective::Setting,
-    plan::{VariableOutcome, VariableReport},
-    report::{Report, Verdict},
-    rules::{Difference, RulesReport},
-};
+pub use self::effective::Setting;
+pub use self::plan::{VariableOutcome, VariableReport};
+pub use self::report::{Report, Verdict};
+pub use self::rules::{Difference, RulesReport};
 
 /// Writes the report to `out`, or the reason for its absence to `errors`. `environment` has the variables of this process.
 /// Returns whether the deployment works unchanged.

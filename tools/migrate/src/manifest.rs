@@ -2,10 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::{
-    env_file::{FileVariables, is_name},
-    yaml::documents,
-};
+use crate::env_file::{FileVariables, is_name};
+use crate::yaml::documents;
 
 /// Variables that identify a container of envoyproxy/ratelimit, whatever the name of its image.
 const IDENTIFYING_VARIABLES: [&str; 4] =

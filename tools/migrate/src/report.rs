@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tollgate::{config::Options, control::RulesSource};
 
-use crate::{
-    effective::{EffectiveSettings, Setting},
-    plan::{self, VariableReport},
-    rules::{self, RulesReport},
-    source::Deployment,
-};
+use crate::effective::{EffectiveSettings, Setting};
+use crate::plan::{self, VariableReport};
+use crate::rules::{self, RulesReport};
+use crate::source::Deployment;
 
 /// Default directory of the rules of the reference.
 const DEFAULT_DIRECTORY: &str = "/srv/runtime_data/current/config";

@@ -4,11 +4,8 @@ use std::{ffi::OsString, path::Path};
 
 use tollgate::bounded_file;
 
-use crate::{
-    MigrateFlags,
-    env_file::{self, FileVariables},
-    manifest,
-};
+use crate::env_file::{self, FileVariables};
+use crate::{MigrateFlags, manifest};
 
 /// Maximum size of a file.
 const MAX_BYTES: u64 = 16 << 20;

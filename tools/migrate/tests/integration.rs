@@ -3,11 +3,8 @@
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
-use std::{
-    env, fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::process::{Command, Output};
+use std::{env, fs, path::Path};
 
 use serde_json::Value;
 use tollgate::settings;

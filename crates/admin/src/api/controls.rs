@@ -2,10 +2,8 @@
 //! emergencies, in which instances decide alone; `/overrides`: limits that operators set over rules, or over single keys of
 //! them, mostly for a time.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -13,13 +11,10 @@ use tollgate_control::{OverrideEntry, Pair, Ramp, RampPlan, Switch, SwitchMode, 
 use tollgate_core::EnforcedShare;
 use tollgate_rules::{ALL_NAMES, Overridden, Rule, RuleOverrides};
 
-use super::{
-    Api,
-    extract::{Integer, JsonBody, PathParam, QueryParams, Reason, expires_at, now_ms, page_size},
-    guardrails::violations_of_overrides,
-    limits::{self, Lane},
-    response::{self, ApiError, ApiResult},
-};
+use super::extract::{Integer, JsonBody, PathParam, QueryParams, Reason, expires_at, now_ms, page_size};
+use super::limits::{self, Lane};
+use super::response::{self, ApiError, ApiResult};
+use super::{Api, guardrails::violations_of_overrides};
 use crate::caller::Caller;
 
 #[derive(Debug, Deserialize)]

@@ -4,20 +4,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tollgate_control::{Action, ListedBan, pairs_text};
-use tollgate_core::{
-    algorithm::{Algorithm, Verdict},
-    descriptor::Hits,
-    quota::Quota,
-};
+use tollgate_core::algorithm::{Algorithm, Verdict};
+use tollgate_core::{descriptor::Hits, quota::Quota};
 use tollgate_limiter::{CounterRequests, explain::limit_text};
 use tollgate_rules::{CanonicalAddresses, Limit, Rule};
 
-use super::{
-    Api,
-    extract::{ApiDescriptor, DescriptorText, Integer, JsonBody, QueryParams, Reason, now_ms},
-    limits::{self, Lane},
-    response::{self, ApiError, ApiResult},
-};
+use super::Api;
+use super::extract::{ApiDescriptor, DescriptorText, Integer, JsonBody, QueryParams, Reason, now_ms};
+use super::limits::{self, Lane};
+use super::response::{self, ApiError, ApiResult};
 use crate::caller::Caller;
 
 #[derive(Debug, Deserialize)]

@@ -1,9 +1,7 @@
 //! `GET /versions/{n}/diff` and `POST /diff`: differences between sets of files, and between the rules in them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use similar::{Algorithm, TextDiff};
@@ -12,13 +10,11 @@ use tollgate_core::algorithm::Charging;
 use tollgate_limiter::explain::limit_text;
 use tollgate_rules::{Domain, Rule, Rules, Weights, config::Options};
 
-use super::{
-    Api,
-    extract::{Integer, JsonBody, PathParam, QueryParams, VersionSelector},
-    limits::{self, ApiPermit, Lane},
-    response::{self, ApiResult},
-    versions::{self, DraftFiles, RuleFiles},
-};
+use super::Api;
+use super::extract::{Integer, JsonBody, PathParam, QueryParams, VersionSelector};
+use super::limits::{self, ApiPermit, Lane};
+use super::response::{self, ApiResult};
+use super::versions::{self, DraftFiles, RuleFiles};
 use crate::caller::Caller;
 
 #[derive(Debug, Deserialize)]

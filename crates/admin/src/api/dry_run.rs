@@ -5,24 +5,18 @@ use std::{iter, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tollgate_control::ListEntry;
-use tollgate_core::{
-    algorithm::Verdict,
-    descriptor::{Descriptor, Hits},
-};
-use tollgate_limiter::{
-    CounterInspector, CounterReading, CounterRequests, Modes,
-    explain::{Explained, Explanation, MatchedCounter, MatchedRule, Step, explain},
-};
+use tollgate_core::algorithm::Verdict;
+use tollgate_core::descriptor::{Descriptor, Hits};
+use tollgate_limiter::explain::{Explained, Explanation, MatchedCounter, MatchedRule, Step, explain};
+use tollgate_limiter::{CounterInspector, CounterReading, CounterRequests, Modes};
 use tollgate_rules::{List, Listing, Lists, Overridden, Rules, SwitchMode};
 use tollgate_store::StoreError;
 
-use super::{
-    Api,
-    extract::{ApiDescriptor, JsonBody, check_descriptors, now_ms},
-    limits::{self, Lane},
-    response::{self, ApiResult},
-    versions::{self, DraftFiles},
-};
+use super::Api;
+use super::extract::{ApiDescriptor, JsonBody, check_descriptors, now_ms};
+use super::limits::{self, Lane};
+use super::response::{self, ApiResult};
+use super::versions::{self, DraftFiles};
 use crate::caller::Caller;
 
 /// Reason that the outcome of a limit with `min_interval` is unknown.

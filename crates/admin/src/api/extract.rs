@@ -2,30 +2,19 @@
 
 use std::{fmt, time::Duration};
 
-use axum::{
-    body::BodyDataStream,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request},
-    http::request::Parts,
-};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::{body::BodyDataStream, http::request::Parts};
 use futures_util::StreamExt as _;
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{DeserializeOwned, Error, Visitor},
-};
+use serde::de::{DeserializeOwned, Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use tokio::{task::spawn_blocking, time::timeout};
-use tollgate_control::{
-    ListPair, Pair,
-    bounds::{MAX_TEXT_BYTES, MAX_VERSION_BYTES},
-    parse_pairs,
-};
+use tollgate_control::bounds::{MAX_TEXT_BYTES, MAX_VERSION_BYTES};
+use tollgate_control::{ListPair, Pair, parse_pairs};
 use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 use tollgate_serve::{http::origin::is_json, service::RequestBounds};
 
-use super::{
-    Api,
-    limits::{ApiPermit, Lane},
-    response::ApiError,
-};
+use super::limits::{ApiPermit, Lane};
+use super::{Api, response::ApiError};
 use crate::caller::Caller;
 
 pub(super) use tollgate_core::clock::now_ms;

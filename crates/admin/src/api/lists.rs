@@ -7,19 +7,14 @@ use tollgate_control::{
     AutomaticEntry, AutomaticMode, BanFilter, BanPage, BanPosition, BanRemoval, List, ListEntry, ListPair,
     ListedBan, bounds::MAX_BAN_PAGE, check_entry,
 };
-use tollgate_core::{
-    ban::BanMode,
-    descriptor::{Descriptor, Entry, Hits},
-};
+use tollgate_core::ban::BanMode;
+use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 use tollgate_limiter::CounterRequests;
 
-use super::{
-    Api,
-    extract::{Integer, JsonBody, PathParam, QueryParams, Reason, expires_at, now_ms, page_size},
-    guardrails::violations_of_entry,
-    limits::{self, Lane},
-    response::{self, ApiError, ApiResult},
-};
+use super::extract::{Integer, JsonBody, PathParam, QueryParams, Reason, expires_at, now_ms, page_size};
+use super::limits::{self, Lane};
+use super::response::{self, ApiError, ApiResult};
+use super::{Api, guardrails::violations_of_entry};
 use crate::caller::Caller;
 
 #[derive(Debug, Deserialize)]

@@ -22,14 +22,12 @@ mod tests;
 
 use std::{convert::Infallible, fmt, ops::Deref, path::PathBuf, sync::Arc};
 
-use axum::{
-    Router,
-    extract::{FromRequestParts, Request},
-    http::{header::CONTENT_TYPE, request::Parts},
-    middleware::{Next, from_fn},
-    response::{IntoResponse, Response},
-    routing::{MethodRouter, delete, get, post, put},
-};
+use axum::Router;
+use axum::extract::{FromRequestParts, Request};
+use axum::http::{header::CONTENT_TYPE, request::Parts};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use serde::Serialize;
 use serde_json::Value;
 use tollgate_control::{Control, ControlError, RulesStatus};
@@ -39,10 +37,8 @@ use tollgate_rules::config::Options;
 use tollgate_serve::readiness::Readiness;
 use tollgate_store::MemoryStore;
 
-use self::{
-    extract::{WriteRequest, now_ms},
-    limits::ApiLimits,
-};
+use self::extract::{WriteRequest, now_ms};
+use self::limits::ApiLimits;
 use crate::caller::{Caller, Role};
 
 pub(super) use self::response::ApiError;

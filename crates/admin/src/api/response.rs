@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use axum::{
-    body::{Body, Bytes},
-    http::{
-        HeaderValue, StatusCode,
-        header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
-    },
-    response::{IntoResponse, Response},
-};
+use axum::body::{Body, Bytes};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tollgate_control::ControlError;

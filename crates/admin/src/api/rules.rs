@@ -2,19 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tollgate_limiter::{
-    explain::limit_text,
-    metrics::{self, RuleTotal, RuleTotals},
-};
+use tollgate_limiter::explain::limit_text;
+use tollgate_limiter::metrics::{self, RuleTotal, RuleTotals};
 use tollgate_rules::{Domain, Limit, Lists, Overridden, Rule, SwitchMode};
 use tollgate_shedding::{GateCounts, Priority, SheddingGate, SheddingState};
 
-use super::{
-    Api,
-    extract::{QueryParams, now_ms, page_size},
-    limits::{self, Lane},
-    response::ApiResult,
-};
+use super::extract::{QueryParams, now_ms, page_size};
+use super::limits::{self, Lane};
+use super::{Api, response::ApiResult};
 use crate::caller::Caller;
 
 const DEFAULT_RULES: usize = 1_000;

@@ -12,12 +12,10 @@ use tollgate_fleet::{FleetReports, history};
 use tollgate_limiter::talkers::DomainTop;
 use tollgate_store::redis::metrics;
 
-use super::{
-    Api, JsonSource,
-    extract::{LogQuery, QueryParams, RuleQuery, page_size},
-    limits::{self, Lane},
-    response::{self, ApiError, ApiResult},
-};
+use super::extract::{LogQuery, QueryParams, RuleQuery, page_size};
+use super::limits::{self, Lane};
+use super::response::{self, ApiError, ApiResult};
+use super::{Api, JsonSource};
 use crate::caller::Caller;
 
 /// Returns the status of this instance, and of the others if the control store responds.

@@ -3,25 +3,19 @@
 
 use std::{collections::btree_map::Entry, fmt, sync::Arc};
 
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{Error as _, MapAccess, Visitor},
-};
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 use tollgate_control::{ControlError, Draft, Files, RulesSource, Version, check_files};
-use tollgate_rules::{
-    Rules,
-    config::{self, LoadError, Loaded, Options},
-};
+use tollgate_rules::Rules;
+use tollgate_rules::config::{self, LoadError, Loaded, Options};
 use tollgate_runtime::redact::is_printable;
 
-use super::{
-    Api,
-    extract::{Integer, JsonBody, PathParam, QueryParams, VersionSelector, page_size},
-    guardrails::{self, Traffic},
-    limits::{self, Lane},
-    response::{self, ApiError, ApiResult, Invalid},
-};
+use super::Api;
+use super::extract::{Integer, JsonBody, PathParam, QueryParams, VersionSelector, page_size};
+use super::guardrails::{self, Traffic};
+use super::limits::{self, Lane};
+use super::response::{self, ApiError, ApiResult, Invalid};
 use crate::caller::Caller;
 
 const DEFAULT_VERSIONS: usize = 50;

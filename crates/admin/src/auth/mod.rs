@@ -13,24 +13,18 @@ mod tokens;
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    extract::{Request, State},
-    http::{
-        HeaderMap,
-        header::{AUTHORIZATION, WWW_AUTHENTICATE},
-    },
-    middleware::Next,
-    response::{IntoResponse as _, Response},
-};
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
 use tollgate_control::is_like_system_author;
 use tollgate_metrics::{CounterFamily, Metric};
 use tollgate_runtime::{log_budget::LogBudget, redact::is_printable};
 use tollgate_serve::http::origin::{host, is_address_or_localhost, is_cross_origin};
 
-use crate::{
-    api::ApiError,
-    caller::{Caller, Role},
-};
+use crate::api::ApiError;
+use crate::caller::{Caller, Role};
 
 pub use self::tokens::Tokens;
 

@@ -1,23 +1,15 @@
 //! Tokens of the admin port, reloaded when their file changes. Only their digests are kept.
 
-use std::{
-    collections::HashMap,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use sha2::{Digest as _, Sha256};
-use tokio::{
-    task::spawn_blocking,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval};
 use tollgate_control::is_like_system_author;
-use tollgate_runtime::{
-    bounded_file::{self, Polled},
-    redact::{self, is_printable},
-};
+use tollgate_runtime::bounded_file::{self, Polled};
+use tollgate_runtime::redact::{self, is_printable};
 
 use crate::caller::{Caller, Role};
 

@@ -11,13 +11,9 @@ mod tests;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use axum::{
-    Router,
-    extract::Path,
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
-    routing::get,
-};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, extract::Path, routing::get};
 
 /// Content security policy: scripts, styles and requests of the same origin only; no text is parsed as markup or script.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \

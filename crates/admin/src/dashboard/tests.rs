@@ -1,9 +1,7 @@
 use std::{collections::BTreeSet, fs, path::Path as File};
 
-use axum::{
-    body::{Body, to_bytes},
-    http::Request,
-};
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
 use tonic::codegen::Service as _;
 
 use super::*;

@@ -8,10 +8,8 @@ use serde_json::{Value, json};
 use tollgate_control::Version;
 use tollgate_flags::KeyPair;
 use tollgate_runtime::{bounded_file, http_client, redact};
-use ureq::{
-    Agent, Body, RequestBuilder,
-    tls::{Certificate, ClientCert, PrivateKey, RootCerts},
-};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts};
+use ureq::{Agent, Body, RequestBuilder};
 
 use super::output::{CommandOutput, escape, escape_line};
 use crate::flags::ConnectionSettings;

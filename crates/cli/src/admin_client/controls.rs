@@ -10,10 +10,8 @@ use tollgate_control::{
 use tollgate_flags::DescriptorArgument;
 use tollgate_runtime::{bounded_file, redact};
 
-use super::{
-    client::{ApiClient, ClientError},
-    output::{CommandOutput, escape_line, table_or, utc, utc_or_never},
-};
+use super::client::{ApiClient, ClientError};
+use super::output::{CommandOutput, escape_line, table_or, utc, utc_or_never};
 use crate::flags::{LimitArgument, ListCommand, OverrideCommand, RuleSelector, SwitchCommand};
 
 /// Maximum size of a file of overrides in bytes: more than that of all that there may be.

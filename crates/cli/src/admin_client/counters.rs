@@ -6,11 +6,9 @@ use tollgate_control::ListedBan;
 use tollgate_core::ban::BanMode;
 use tollgate_flags::DescriptorArgument;
 
-use super::{
-    client::{ApiClient, ClientError},
-    controls::descriptor,
-    output::{CommandOutput, escape_line, table_or, utc},
-};
+use super::client::{ApiClient, ClientError};
+use super::controls::descriptor;
+use super::output::{CommandOutput, escape_line, table_or, utc};
 use crate::flags::{CounterCommand, CounterSelector};
 
 /// Bans of one request.

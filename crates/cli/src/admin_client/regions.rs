@@ -9,10 +9,8 @@ use tollgate_regions::{RegionView, RegionsView};
 use tollgate_rules::{RegionTable, config::read_regions};
 use tollgate_runtime::{bounded_file, redact};
 
-use super::{
-    client::{ApiClient, ClientError},
-    output::{Column, CommandOutput, escape_line, table, utc_or_never},
-};
+use super::client::{ApiClient, ClientError};
+use super::output::{Column, CommandOutput, escape_line, table, utc_or_never};
 use crate::flags::RegionsCommand;
 
 /// Regions as an instance has them.

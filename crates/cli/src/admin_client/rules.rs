@@ -1,25 +1,18 @@
 //! `tollgate rules`: versions of the rules, and their files in a directory.
 
-use std::{
-    fmt::Display,
-    fs, io,
-    path::{Component, Path},
-};
+use std::path::{Component, Path};
+use std::{fmt::Display, fs, io};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tollgate_admin::api::{
-    diff::{Change, DiffResponse, RuleChange},
-    versions::RuleFiles,
-};
+use tollgate_admin::api::diff::{Change, DiffResponse, RuleChange};
+use tollgate_admin::api::versions::RuleFiles;
 use tollgate_control::{Files, Version};
 use tollgate_rules::config::{self, Options};
 use tollgate_runtime::bounded_file;
 
-use super::{
-    client::{ApiClient, ClientError},
-    output::{Column, CommandOutput, escape, escape_line, table, utc},
-};
+use super::client::{ApiClient, ClientError};
+use super::output::{Column, CommandOutput, escape, escape_line, table, utc};
 use crate::flags::{BaseVersion, DiffSource, RulesCommand, VersionSelector};
 
 /// File with the number of the version that the other files were made from. Hidden, so that it is not loaded as rules.

@@ -3,19 +3,13 @@
 use serde::Deserialize;
 use tollgate_admin::api::traffic::ShownTop;
 use tollgate_control::LoggedEvent;
-use tollgate_fleet::{
-    InstanceStatus, ReportStatus,
-    rollouts::{CandidateView, KeyView},
-};
-use tollgate_limiter::{
-    demand::{Recommendation, RecommendedLimit},
-    talkers::{DomainTop, Talker},
-};
+use tollgate_fleet::rollouts::{CandidateView, KeyView};
+use tollgate_fleet::{InstanceStatus, ReportStatus};
+use tollgate_limiter::demand::{Recommendation, RecommendedLimit};
+use tollgate_limiter::talkers::{DomainTop, Talker};
 
-use super::{
-    client::{ApiClient, ClientError},
-    output::{Column, CommandOutput, escape_line, table, table_or, utc},
-};
+use super::client::{ApiClient, ClientError};
+use super::output::{Column, CommandOutput, escape_line, table, table_or, utc};
 use crate::flags::{EventsQuery, RuleQuery, TopQuery};
 
 #[derive(Debug, Deserialize)]

@@ -2,10 +2,8 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{
-    Args, Subcommand,
-    builder::{OsStringValueParser, TypedValueParser as _},
-};
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use clap::{Args, Subcommand};
 use serde_json::Value;
 use tollgate_control::{ListPair, SwitchMode, parse_pairs};
 use tollgate_flags::{DescriptorArgument, count, descriptor, number, percentage, positive_duration};

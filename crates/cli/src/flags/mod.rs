@@ -12,13 +12,11 @@ use tollgate_flags::{DescriptorArgument, KeyPair, count, descriptor, key_pair, n
 
 use self::changes::path_id;
 
-pub use self::{
-    changes::{
-        BaseVersion, DiffSource, LimitArgument, ListCommand, OverrideCommand, RuleSelector, RulesCommand,
-        SwitchCommand, VersionSelector,
-    },
-    offline::{CheckFlags, ExplainFlags},
+pub use self::changes::{
+    BaseVersion, DiffSource, LimitArgument, ListCommand, OverrideCommand, RuleSelector, RulesCommand,
+    SwitchCommand, VersionSelector,
 };
+pub use self::offline::{CheckFlags, ExplainFlags};
 
 /// Settings of a call to the admin API.
 #[derive(Clone, Debug)]

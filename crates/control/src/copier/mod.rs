@@ -8,14 +8,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tollgate_runtime::outage::OutageLog;
 
 use self::overrides::OverridesCopier;
-use crate::{
-    Control, ControlError, RulesStatus,
-    bounds::truncated,
-    copies::{
-        Adopted, CopyClaim, CopyResult, CopyState, OverridesHead, OverridesPage, RulesCopy, RulesIdentity,
-    },
-    metrics,
+use crate::copies::{
+    Adopted, CopyClaim, CopyResult, CopyState, OverridesHead, OverridesPage, RulesCopy, RulesIdentity,
 };
+use crate::{Control, ControlError, RulesStatus, bounds::truncated, metrics};
 
 /// Time between two comparisons of a region with the writing region.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -14,13 +14,9 @@ use std::{collections::HashMap, time::Duration};
 use tollgate_rules::OverrideId;
 
 use super::ReadRules;
-use crate::{
-    Action, Control,
-    bounds::MAX_OVERRIDES,
-    copies::{CopyClaim, OverridesHead, OverridesPage, audit},
-    redis::overrides::{self, CopySources, CopyStep, STEP_CHANGES},
-    rule_overrides::OverrideChange,
-};
+use crate::copies::{CopyClaim, OverridesHead, OverridesPage, audit};
+use crate::redis::overrides::{self, CopySources, CopyStep, STEP_CHANGES};
+use crate::{Action, Control, bounds::MAX_OVERRIDES, rule_overrides::OverrideChange};
 
 /// Copies overrides, and retries whole copies that fail.
 #[derive(Debug, Default)]

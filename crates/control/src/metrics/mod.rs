@@ -1,9 +1,7 @@
 //! Metrics of the rules, of lists and switches, and of the store that holds them.
 
-use std::{
-    sync::atomic::{AtomicU8, AtomicU64, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tollgate_core::ban::BanMode;

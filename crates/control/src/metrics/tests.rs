@@ -1,8 +1,5 @@
-use std::{
-    sync::{Arc, mpsc},
-    thread,
-    time::Duration,
-};
+use std::sync::{Arc, mpsc};
+use std::{thread, time::Duration};
 
 use tollgate_metrics::Exporter;
 use tollgate_rules::{Lists, Overridden, RuleOverrides};

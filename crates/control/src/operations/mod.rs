@@ -8,17 +8,13 @@ use std::{convert::Infallible, time::Duration};
 use tokio::time::{Instant, sleep};
 use tollgate_core::clock::now_ms;
 
+use crate::bounds::{MAX_BAN_BATCH, truncated};
+use crate::events::{EVENTS, EVENTS_DROPPED, MAX_WAIT, QueuedEvent};
+use crate::redis::{events, runtime};
 use crate::{
     Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, BanCounts, BanFilter, BanPage, BanPosition,
     BanRemoval, Control, ControlError, ControlResult, ListedBan, LoggedEvent, OperatorEvent,
-    automatic::id_of,
-    bounds::{MAX_BAN_BATCH, truncated},
-    events::{EVENTS, EVENTS_DROPPED, MAX_WAIT, QueuedEvent},
-    handle::Backend,
-    lists::Change,
-    metrics,
-    redis::{events, runtime},
-    stored::token,
+    automatic::id_of, handle::Backend, lists::Change, metrics, stored::token,
 };
 
 /// Time between two attempts to log an event.

@@ -6,14 +6,12 @@ use tokio::task::spawn_blocking;
 use tollgate_core::clock::now_ms;
 use tollgate_rules::{OverrideId, RuleOverride};
 
+use crate::copies::{audit, check_lists, check_version};
+use crate::redis::{Redis, overrides, versions};
 use crate::{
     Action, Adopted, AuditEntry, Control, ControlError, ControlResult, CopyClaim, OverrideEntry,
-    OverridePage, OverridesHead, OverridesPage, RulesCopy, RulesIdentity,
-    bounds::MAX_OVERRIDES,
-    copies::{audit, check_lists, check_version},
-    handle::Backend,
-    model::check_count,
-    redis::{Redis, overrides, versions},
+    OverridePage, OverridesHead, OverridesPage, RulesCopy, RulesIdentity, bounds::MAX_OVERRIDES,
+    handle::Backend, model::check_count,
 };
 
 /// Overrides.

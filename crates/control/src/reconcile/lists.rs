@@ -2,21 +2,17 @@
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, sleep_until},
-};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until};
 use tollgate_core::clock::now_ms;
 use tollgate_rules::OverrideTarget;
 use tollgate_runtime::task_slot::TaskSlot;
 use tollgate_store::local::recheck_bans;
 
+use crate::stored::{Connectivity, Restore, StoreHead, StoredRuntime};
 use crate::{
     Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus, Runtime, compile_lists,
-    handle::Backend,
-    metrics,
-    redis::Redis,
-    stored::{Connectivity, Restore, StoreHead, StoredRuntime},
+    handle::Backend, metrics, redis::Redis,
 };
 
 /// Longest wait for an expiry; a later one is checked again then.

@@ -21,26 +21,18 @@ mod rules;
 
 use std::{convert::Infallible, future::pending, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use tokio::{
-    select,
-    sync::oneshot,
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
-};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::{select, sync::oneshot};
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_core::clock::now_ms;
 use tollgate_rules::OverrideTarget;
 use tollgate_runtime::task_slot::TaskSlot;
 
-use self::{
-    lists::ListsReconciler,
-    outage::{AclDenial, StoreOutage},
-    overrides::OverridesReconciler,
-    rules::{LoadResult, RulesReconciler},
-};
-use crate::{
-    Control, ControlResult, Instance, RulesSource, RulesState, RulesStatus, metrics,
-    stored::{ActiveState, StoreHead},
-};
+use self::outage::{AclDenial, StoreOutage};
+use self::rules::{LoadResult, RulesReconciler};
+use self::{lists::ListsReconciler, overrides::OverridesReconciler};
+use crate::stored::{ActiveState, StoreHead};
+use crate::{Control, ControlResult, Instance, RulesSource, RulesState, RulesStatus, metrics};
 
 pub use self::rules::Rules;
 

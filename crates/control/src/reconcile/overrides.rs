@@ -2,24 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{
-    sync::mpsc,
-    task::spawn_blocking,
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
+use tokio::{sync::mpsc, task::spawn_blocking};
 use tollgate_core::clock::now_ms;
 use tollgate_rules::{OverriddenCounts, OverrideTarget};
 use tollgate_runtime::task_slot::TaskSlot;
 
+use crate::redis::Redis;
+use crate::redis::overrides::{self, ChangesPage};
+use crate::rule_overrides::{BookHead, OverrideBook};
 use crate::{
-    Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus,
-    handle::Backend,
-    metrics,
-    redis::{
-        Redis,
-        overrides::{self, ChangesPage},
-    },
-    rule_overrides::{BookHead, OverrideBook},
+    Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus, handle::Backend, metrics,
     stored::StoreHead,
 };
 

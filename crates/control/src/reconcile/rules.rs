@@ -2,24 +2,16 @@
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, sleep},
-};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
 use tollgate_rules::config::{self, LoadError, Loaded, Options};
-use tollgate_runtime::{
-    backoff::{Backoff, Jitter},
-    task_slot::TaskSlot,
-};
+use tollgate_runtime::backoff::{Backoff, Jitter};
+use tollgate_runtime::task_slot::TaskSlot;
 
+use crate::stored::{Connectivity, FilesPresence, Restore, StoreHead, StoredVersion, VersionId};
 use crate::{
-    Action, AuditEntry, Control, ControlError, Draft, Files, Version,
-    bounds::truncated,
-    handle::Backend,
-    metrics,
-    model::SYSTEM_AUTHOR,
-    redis::versions,
-    stored::{Connectivity, FilesPresence, Restore, StoreHead, StoredVersion, VersionId},
+    Action, AuditEntry, Control, ControlError, Draft, Files, Version, bounds::truncated, handle::Backend,
+    metrics, model::SYSTEM_AUTHOR, redis::versions,
 };
 
 /// Time between two attempts to import the directory's files as the first version.

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use tollgate_store::redis::Reply;
 
-use super::{
-    Cursor, Redis,
-    reply::{argument, bytes, items, list, millis, read_json, text, to_json},
-};
+use super::reply::{argument, bytes, items, list, millis, read_json, text, to_json};
+use super::{Cursor, Redis};
 use crate::events::{EVENT_LIFETIME, LoggedEvent, MAX_EVENTS};
 use crate::model::ControlResult;
 

@@ -10,18 +10,12 @@ pub(super) mod runtime;
 mod script_client;
 pub(super) mod versions;
 
-use std::{
-    cmp::Reverse,
-    convert::Infallible,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{cmp::Reverse, convert::Infallible, time::Duration};
 
 use tokio::{sync::Notify, time::sleep};
-use tollgate_store::{
-    StoreError,
-    redis::{RedisSettings, Reply},
-};
+use tollgate_store::StoreError;
+use tollgate_store::redis::{RedisSettings, Reply};
 
 #[doc(hidden)]
 pub use self::script_client::{CONTROL_SCRIPT, OVERRIDES_SCRIPT};
@@ -29,11 +23,8 @@ use self::{
     reply::{Parts, argument, bytes, items, list, malformed, number, parse, read_json, text, to_json},
     script_client::{HEARTBEAT_TIMEOUT, Operation, ScriptClient},
 };
-use crate::{
-    AuditEntry, ControlResult, Instance, RegionRecord,
-    rule_overrides::BookHead,
-    stored::{ActiveState, FilesPresence, Restore, StoreHead, VersionId},
-};
+use crate::stored::{ActiveState, FilesPresence, Restore, StoreHead, VersionId};
+use crate::{AuditEntry, ControlResult, Instance, RegionRecord, rule_overrides::BookHead};
 
 /// Time between two attempts to subscribe with invalid settings, which were valid at the start.
 const SUBSCRIBE_RETRY_INTERVAL: Duration = Duration::from_secs(60);

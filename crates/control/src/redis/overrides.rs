@@ -3,17 +3,11 @@
 use tollgate_rules::OverrideId;
 use tollgate_store::redis::Reply;
 
-use super::{
-    reply::{Parts, argument, bytes, is_made, malformed, read_json, to_json},
-    script_client::{Operation, ScriptClient},
-};
-use crate::{
-    AuditEntry, ControlError, ControlResult,
-    bounds::MAX_OVERRIDES,
-    copies::{CopiedChange, OverridesHead, OverridesPage},
-    rule_overrides::{BookHead, OverrideChange, OverrideEntry},
-    stored::token,
-};
+use super::reply::{Parts, argument, bytes, is_made, malformed, read_json, to_json};
+use super::script_client::{Operation, ScriptClient};
+use crate::copies::{CopiedChange, OverridesHead, OverridesPage};
+use crate::rule_overrides::{BookHead, OverrideChange, OverrideEntry};
+use crate::{AuditEntry, ControlError, ControlResult, bounds::MAX_OVERRIDES, stored::token};
 
 /// Maximum number of changes that are read by one step; fewer if they are large.
 const PAGE_CHANGES: usize = 500;

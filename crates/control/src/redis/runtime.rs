@@ -9,20 +9,17 @@ use serde::{Serialize, de::DeserializeOwned};
 use tollgate_core::clock::now_ms;
 use tollgate_store::redis::Reply;
 
-use super::{
-    Redis,
-    reply::{argument, bytes, count, is_made, items, list, malformed, number, read_json, text, to_json},
-    restored,
-    script_client::{ATTEMPT_TIMEOUT, Operation},
+use super::reply::{
+    argument, bytes, count, is_made, items, list, malformed, number, read_json, text, to_json,
 };
+use super::script_client::{ATTEMPT_TIMEOUT, Operation};
+use super::{Redis, restored};
+use crate::bounds::{MAX_AUTOMATIC_ENTRIES, MAX_BAN_PAGE, MAX_BANS, MAX_ENTRIES, MAX_SWITCHES};
+use crate::stored::{Connectivity, Restore, StoredRuntime, token};
 use crate::{
     Added, AuditEntry, AutomaticEntry, BanCounts, BanFilter, BanPage, BanPosition, ControlError,
-    ControlResult, ListEntry, ListedBan, Runtime, Switch,
-    bans::PageBuilder,
-    bounds::{MAX_AUTOMATIC_ENTRIES, MAX_BAN_PAGE, MAX_BANS, MAX_ENTRIES, MAX_SWITCHES},
-    copies::MAX_LISTS_BYTES,
+    ControlResult, ListEntry, ListedBan, Runtime, Switch, bans::PageBuilder, copies::MAX_LISTS_BYTES,
     lists::Change,
-    stored::{Connectivity, Restore, StoredRuntime, token},
 };
 
 /// Indexes in the script's KEYS.

@@ -4,11 +4,8 @@ use std::{convert::Infallible, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
-use tollgate_store::{
-    RedisStore, StoreError,
-    key::slot_of,
-    redis::{RedisSettings, Reply, Script},
-};
+use tollgate_store::redis::{RedisSettings, Reply, Script};
+use tollgate_store::{RedisStore, StoreError, key::slot_of};
 
 use crate::{ControlError, ControlResult, metrics};
 

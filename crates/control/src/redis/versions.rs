@@ -5,22 +5,17 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::spawn_blocking;
 use tollgate_store::redis::Reply;
 
-use super::{
-    Redis,
-    reply::{Parts, argument, bytes, items, list, malformed, number, read_json, text, to_json},
-    restored,
-    runtime::{ENTRIES_KEY, SWITCHES_KEY},
-    script_client::{ATTEMPT_TIMEOUT, Operation, ScriptClient},
+use super::reply::{Parts, argument, bytes, items, list, malformed, number, read_json, text, to_json};
+use super::runtime::{ENTRIES_KEY, SWITCHES_KEY};
+use super::script_client::{ATTEMPT_TIMEOUT, Operation, ScriptClient};
+use super::{Redis, restored};
+use crate::bounds::{MAX_STORED_BYTES, MAX_VERSION_BYTES, MAX_VERSIONS};
+use crate::copies::{
+    CopiedOverrides, CopyClaim, ListsCopy, NO_LISTS, OverridesHead, RulesCopy, RulesIdentity, StoredField,
+    VersionCopy,
 };
-use crate::{
-    AuditEntry, ControlError, ControlResult, Files, Version,
-    bounds::{MAX_STORED_BYTES, MAX_VERSION_BYTES, MAX_VERSIONS},
-    copies::{
-        CopiedOverrides, CopyClaim, ListsCopy, NO_LISTS, OverridesHead, RulesCopy, RulesIdentity,
-        StoredField, VersionCopy,
-    },
-    stored::{Connectivity, Restore, StoredVersion},
-};
+use crate::stored::{Connectivity, Restore, StoredVersion};
+use crate::{AuditEntry, ControlError, ControlResult, Files, Version};
 
 /// Versions that are read or dropped by one operation.
 const PAGE_VERSIONS: u64 = 200;

@@ -1,9 +1,7 @@
 //! All overrides that an instance holds.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use tollgate_rules::{OverrideId, RuleOverride, RuleOverrides};
 

@@ -1,21 +1,16 @@
 //! File of the overrides that an instance holds: a line for each change, rewritten when most lines are outdated.
 
-use std::{
-    ffi::OsString,
-    fs::{self, File, OpenOptions, TryLockError},
-    io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::{ffi::OsString, os::unix::fs::OpenOptionsExt as _};
 
 use serde::{Deserialize, Serialize};
 use tollgate_rules::OverrideId;
 use tollgate_runtime::{bounded_file, redact};
 
-use super::{
-    OverrideEntry,
-    book::{BookHead, OverrideBook, OverrideChange},
-};
+use super::OverrideEntry;
+use super::book::{BookHead, OverrideBook, OverrideChange};
 
 /// Format version of the file.
 const FORMAT: u32 = 1;

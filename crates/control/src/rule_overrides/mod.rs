@@ -18,13 +18,8 @@ use tokio::{sync::watch, time::timeout};
 use tollgate_rules::{OverrideId, OverrideKey, RuleOverride};
 
 use self::journal::Journal;
-use crate::{
-    ControlResult, Pair,
-    bounds::{MAX_NAME_BYTES, truncated},
-    metrics,
-    model::check_size,
-    pairs::pairs_text,
-};
+use crate::bounds::{MAX_NAME_BYTES, truncated};
+use crate::{ControlResult, Pair, metrics, model::check_size, pairs::pairs_text};
 
 pub(crate) use self::book::{BookHead, OverrideBook, OverrideChange};
 

@@ -25,13 +25,8 @@ use super::{
     Charging, Decision, FixedWindow, LastVerdict, Lease, LeaseState, Ledger, LedgerSummary, LimitAlgorithm,
     MAX_STEP_BACK_WINDOWS, Parameters, Reserve, StateSummary, Unsettled, Verdict,
 };
-use crate::{
-    clock::Timestamp,
-    descriptor::Hits,
-    lease::LeaseId,
-    quota::Quota,
-    saturating::{Count, Seconds},
-};
+use crate::saturating::{Count, Seconds};
+use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId, quota::Quota};
 
 /// Maximum number of leases of a counter, open or settled: 0.1 kB each in Redis.
 pub const MAX_LEASES: usize = 65_536;

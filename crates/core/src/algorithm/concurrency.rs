@@ -7,10 +7,8 @@
 //! A changed limit or time to live applies to the permits already held. Permits refunded without a lease are those that
 //! would expire first.
 
-use std::{
-    num::{NonZeroU32, NonZeroU64},
-    time::Duration,
-};
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
 
 use super::{
     Charging, Decision, LastVerdict, LimitAlgorithm, MAX_QUEUED, Parameters, PolicyError, Queue,

@@ -12,11 +12,9 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
+use super::bucket_state::{Bucket, TICKS_PER_MICRO, TICKS_PER_SECOND};
 use super::{
-    Charging, CounterState, LimitAlgorithm, Policy, State, Verdict,
-    bucket_state::{Bucket, TICKS_PER_MICRO, TICKS_PER_SECOND},
-    token_bucket::ticks_of,
-    with_algorithm,
+    Charging, CounterState, LimitAlgorithm, Policy, State, Verdict, token_bucket::ticks_of, with_algorithm,
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota, saturating::Count};
 

@@ -24,13 +24,9 @@ use super::{
     Charging, Decision, LastVerdict, LimitAlgorithm, MAX_STEP_BACK_WINDOWS, Parameters, PolicyError,
     Prefetch, StateSummary, Verdict, Words, in_proportion_of_time, used_of_share,
 };
-use crate::{
-    calendar::Calendar,
-    clock::Timestamp,
-    descriptor::Hits,
-    quota::{Quota, share_of, word_share_of},
-    saturating::{Count, Seconds},
-};
+use crate::quota::{Quota, share_of, word_share_of};
+use crate::saturating::{Count, Seconds};
+use crate::{calendar::Calendar, clock::Timestamp, descriptor::Hits};
 
 /// Maximum length of the windows for which a loan between regions lasts longer than one.
 const MAX_LOAN_WINDOW: Duration = Duration::from_secs(5);

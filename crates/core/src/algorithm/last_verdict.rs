@@ -73,10 +73,8 @@ pub(super) fn in_proportion(hits: u64, share: u64, limit: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        algorithm::{Algorithm, Parameters, Policy},
-        quota::{Quota, Unit, Window},
-    };
+    use crate::algorithm::{Algorithm, Parameters, Policy};
+    use crate::quota::{Quota, Unit, Window};
 
     #[test]
     fn a_reserve_takes_an_eighth_of_limits_of_8_hits_and_more() {

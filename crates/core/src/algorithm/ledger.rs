@@ -1,9 +1,7 @@
 //! Ledger of a budget: the used hits of a window, and the leases that hold hits.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    num::NonZeroU64,
-};
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU64;
 
 use smallvec::SmallVec;
 

@@ -5,12 +5,8 @@ use std::{num::NonZeroU32, time::Duration};
 use super::{
     Charging, Decision, LastVerdict, Parameters, PolicyError, Prefetch, State, StateSummary, Verdict,
 };
-use crate::{
-    clock::Timestamp,
-    descriptor::Hits,
-    quota::{Quota, share_of},
-    saturating::Count,
-};
+use crate::quota::{Quota, share_of};
+use crate::{clock::Timestamp, descriptor::Hits, saturating::Count};
 
 /// Part of a share, as a divisor, that is not granted while the store is slow and still charges the counter.
 pub(super) const RESERVED_PART: u64 = 8;

@@ -24,26 +24,19 @@ pub mod token_bucket;
 pub mod unused_hits;
 mod verdict;
 
-pub use self::{
-    effective_limit::{Loan, LoanTotals, RegionShare},
-    last_verdict::LastVerdict,
-    ledger::{Ledger, LedgerSummary},
-    limit_algorithm::LimitAlgorithm,
-    parameters::{DEFAULT_LEASE_TTL, Parameters, PolicyError, Reserve, Unsettled},
-    queue::QueueSummary,
-    state::{CounterState, State, StateSummary, Words},
-    verdict::{Charging, Decision, Prefetch, Verdict},
-};
+pub use self::effective_limit::{Loan, LoanTotals, RegionShare};
+pub use self::ledger::{Ledger, LedgerSummary};
+pub use self::parameters::{DEFAULT_LEASE_TTL, Parameters, PolicyError, Reserve, Unsettled};
+pub use self::state::{CounterState, State, StateSummary, Words};
+pub use self::verdict::{Charging, Decision, Prefetch, Verdict};
+pub use self::{last_verdict::LastVerdict, limit_algorithm::LimitAlgorithm, queue::QueueSummary};
 
 // For the files of this folder.
-use self::{
-    last_verdict::{in_proportion, used_of_share},
-    ledger::{Lease, LeaseState},
-    limit_algorithm::{RESERVED_PART, in_proportion_of_time},
-    queue::{MAX_QUEUED, Queue},
-    state::StateShape,
-    verdict::MAX_STEP_BACK_WINDOWS,
-};
+use self::last_verdict::{in_proportion, used_of_share};
+use self::ledger::{Lease, LeaseState};
+use self::limit_algorithm::{RESERVED_PART, in_proportion_of_time};
+use self::queue::{MAX_QUEUED, Queue};
+use self::{state::StateShape, verdict::MAX_STEP_BACK_WINDOWS};
 
 use crate::quota::Quota;
 

@@ -1,9 +1,7 @@
 //! Parameters of algorithms besides the quota, and the errors of quotas that they cannot enforce.
 
-use std::{
-    num::{NonZeroU32, NonZeroU64},
-    time::Duration,
-};
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
 
 use super::queue::MAX_QUEUED;
 use crate::{descriptor::Hits, quota::Quota, saturating::Count};

@@ -6,11 +6,8 @@ use super::{
     Algorithm, Charging, CounterState, Decision, LastVerdict, LimitAlgorithm, Parameters, Policy,
     PolicyError, Prefetch, RecordKind, Reserve, State, StateSummary, Verdict, with_algorithm,
 };
-use crate::{
-    clock::Timestamp,
-    descriptor::Hits,
-    quota::{Quota, Window},
-};
+use crate::quota::{Quota, Window};
+use crate::{clock::Timestamp, descriptor::Hits};
 
 /// Defines operations of a policy that are those of its algorithm, by the names that they have there.
 macro_rules! operations_of_the_algorithm {

@@ -27,12 +27,8 @@ use super::{
     Charging, Decision, LastVerdict, LimitAlgorithm, MAX_STEP_BACK_WINDOWS, Parameters, Prefetch,
     StateSummary, Verdict, Words, in_proportion, used_of_share,
 };
-use crate::{
-    clock::Timestamp,
-    descriptor::Hits,
-    quota::Quota,
-    saturating::{Count, Seconds},
-};
+use crate::saturating::{Count, Seconds};
+use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// Maximum number of steps of a window.
 pub const MAX_STEPS: u64 = 1 << 21;

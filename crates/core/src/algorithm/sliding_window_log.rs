@@ -18,12 +18,8 @@ use super::{
     Charging, Decision, LastVerdict, LimitAlgorithm, MAX_QUEUED, Parameters, PolicyError, Queue,
     QueueSummary, StateSummary, Verdict, used_of_share,
 };
-use crate::{
-    clock::Timestamp,
-    descriptor::Hits,
-    quota::{Quota, word_share_of},
-    saturating::Count,
-};
+use crate::quota::{Quota, word_share_of};
+use crate::{clock::Timestamp, descriptor::Hits, saturating::Count};
 
 /// Maximum number of times at which the hits of an earlier log are taken to have been logged.
 const MAX_START_ENTRIES: u64 = 64;

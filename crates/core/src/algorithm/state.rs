@@ -3,10 +3,8 @@
 //! The shape of a state determines how a store keeps it. A state of fixed size is packed with others; one that varies with
 //! its use has a key of its own.
 
-use super::{
-    ledger::{Ledger, LedgerSummary},
-    queue::{Queue, QueueSummary},
-};
+use super::ledger::{Ledger, LedgerSummary};
+use super::queue::{Queue, QueueSummary};
 use crate::lease::LeaseId;
 
 /// State of a counter, as the memory store keeps it.

@@ -35,10 +35,8 @@
 //! tokens are spent. Hence no more passes than the capacity and the rate allow. A refund of prefetched tokens returns less
 //! the later it comes, and so never what was refilled since.
 
-use std::{
-    num::{NonZeroU32, NonZeroU64},
-    time::Duration,
-};
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
 
 use super::{
     Charging, Decision, LastVerdict, LimitAlgorithm, Parameters, PolicyError, Prefetch, RESERVED_PART,
@@ -47,12 +45,8 @@ use super::{
         Bucket, BucketSize, TICKS_MASK, TICKS_PER_MICRO, TICKS_PER_MILLI, TICKS_PER_SECOND, now_in_ticks,
     },
 };
-use crate::{
-    clock::Timestamp,
-    descriptor::Hits,
-    quota::{Quota, Window},
-    saturating::Count,
-};
+use crate::quota::{Quota, Window};
+use crate::{clock::Timestamp, descriptor::Hits, saturating::Count};
 
 /// Maximum time to fill a bucket, about 2.8 years: it keeps each sum below 2^53 ticks.
 const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);

@@ -8,11 +8,8 @@
 use std::time::Duration;
 
 use super::{FixedWindow, MAX_STEP_BACK_WINDOWS};
-use crate::{
-    clock::Timestamp,
-    descriptor::Hits,
-    saturating::{Count, Seconds},
-};
+use crate::saturating::{Count, Seconds};
+use crate::{clock::Timestamp, descriptor::Hits};
 
 /// Lower bits of the script's bound, with the maximum debt; above them is the share in percent.
 pub const DEBT_BITS: u32 = 36;

@@ -14,10 +14,8 @@ mod tests;
 use std::num::NonZeroU8;
 
 pub use self::policy::{BanMode, BanParameters, BanPolicy, BanPolicyError};
-use crate::{
-    clock::Timestamp,
-    saturating::{Count, Seconds},
-};
+use crate::clock::Timestamp;
+use crate::saturating::{Count, Seconds};
 
 /// An active ban, as a verdict reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

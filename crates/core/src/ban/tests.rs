@@ -3,10 +3,8 @@ use std::num::NonZeroU8;
 use proptest::{collection::vec, prelude::*};
 
 use super::{Ban, BanParameters, BanPolicy, BanRecord};
-use crate::{
-    clock::Timestamp,
-    quota::{Quota, Unit, Window},
-};
+use crate::clock::Timestamp;
+use crate::quota::{Quota, Unit, Window};
 
 const MINUTE: Quota = Quota { limit: 60, window: Window::of(Unit::Minute) };
 

@@ -8,25 +8,18 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    io, mem,
-    path::{self, Path, PathBuf},
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
+use std::path::{self, Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{io, mem};
 
-use notify::{
-    EventKind,
-    event::{AccessKind, AccessMode},
-};
+use notify::EventKind;
+use notify::event::{AccessKind, AccessMode};
 
-use crate::{
-    DirectoryError, Fingerprint, SourceFiles,
-    listing::{DirectoryListing, DirectoryStamp},
-    settling::{Settling, wall_clock},
-    surroundings::Surroundings,
-};
+use crate::listing::{DirectoryListing, DirectoryStamp};
+use crate::settling::{Settling, wall_clock};
+use crate::{DirectoryError, Fingerprint, SourceFiles, surroundings::Surroundings};
 
 /// Time without events after which the files are read.
 const DEBOUNCE: Duration = Duration::from_millis(100);

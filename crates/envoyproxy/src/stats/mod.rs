@@ -8,18 +8,14 @@
 
 mod page;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, LazyLock},
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use regex_automata::meta::Regex;
 use tollgate_control as control;
 use tollgate_limiter as limiter;
-use tollgate_metrics::{
-    DeltaSources, Reader, publish,
-    series::{self, KINDS, Series},
-};
+use tollgate_metrics::series::{self, KINDS, Series};
+use tollgate_metrics::{DeltaSources, Reader, publish};
 use tollgate_rules::{List, unescaped_path as unescaped};
 use tollgate_serve::service::metrics::{REQUEST_DURATION, ResponseCounts};
 use tollgate_store::redis;

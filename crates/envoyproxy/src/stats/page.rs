@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tollgate_metrics::{
-    Computed, Declared, Metric, MetricKind,
-    series::{self, KINDS, Series},
-};
+use tollgate_metrics::series::{self, KINDS, Series};
+use tollgate_metrics::{Computed, Declared, Metric, MetricKind};
 use tollgate_serve::service::metrics::{REQUEST_DURATION, ResponseCounts};
 
 use super::{loads, stat_name};

@@ -1,14 +1,9 @@
 //! Catalogue of the environment variables of envoyproxy/ratelimit, with the effect of each.
 
-use super::{
-    exports, ports, redis, traces,
-    variable::{
-        Mapping::{self, Always, DetailOf, Flag, NoEffect, Refused, Switch},
-        ValueType::{self, Boolean, Decimal, Duration, Number, Text},
-        Variable, part,
-    },
-    xds,
-};
+use super::variable::Mapping::{self, Always, DetailOf, Flag, NoEffect, Refused, Switch};
+use super::variable::ValueType::{self, Boolean, Decimal, Duration, Number, Text};
+use super::variable::{Variable, part};
+use super::{exports, ports, redis, traces, xds};
 
 /// Every variable, in the order of the documentation.
 pub fn all() -> impl Iterator<Item = &'static Variable> {

@@ -3,10 +3,8 @@
 
 use std::path::Path;
 
-use tollgate_flags::{
-    Problem,
-    environment::{EnvironmentFlags, Setting},
-};
+use tollgate_flags::Problem;
+use tollgate_flags::environment::{EnvironmentFlags, Setting};
 use tollgate_runtime::bounded_file;
 
 use super::{Inputs, ports};

@@ -11,18 +11,13 @@ mod xds;
 
 use std::path::Path;
 
-use tollgate_flags::{
-    Problem, boolean,
-    environment::{Environment, EnvironmentFlags, Setting},
-    header_name,
-};
+use tollgate_flags::environment::{Environment, EnvironmentFlags, Setting};
+use tollgate_flags::{Problem, boolean, header_name};
 
 use self::variable::FlagValue;
 
-pub use self::{
-    catalogue::all,
-    variable::{Mapping, ValueType, Variable},
-};
+pub use self::catalogue::all;
+pub use self::variable::{Mapping, ValueType, Variable};
 
 /// Variables, and the flags that are set otherwise.
 #[derive(Clone, Copy)]

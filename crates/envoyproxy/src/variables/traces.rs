@@ -1,10 +1,8 @@
 //! Traces: the variables of the specification of OpenTelemetry, and those that the reference adds.
 
 use http::Uri;
-use tollgate_flags::{
-    Problem,
-    environment::{EnvironmentFlags, Setting},
-};
+use tollgate_flags::Problem;
+use tollgate_flags::environment::{EnvironmentFlags, Setting};
 
 use super::Inputs;
 

@@ -4,10 +4,8 @@ use std::fmt;
 
 use tollgate_flags::{Problem, boolean, duration};
 
-use self::{
-    Mapping::{Always, DetailOf, Flag, NoEffect, PartOf, Refused, Switch},
-    ValueType::{Boolean, Decimal, Duration, Number, Text},
-};
+use self::Mapping::{Always, DetailOf, Flag, NoEffect, PartOf, Refused, Switch};
+use self::ValueType::{Boolean, Decimal, Duration, Number, Text};
 use super::Inputs;
 
 /// A variable of envoyproxy/ratelimit.

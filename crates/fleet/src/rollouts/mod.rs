@@ -17,25 +17,19 @@ mod view;
 use std::{convert::Infallible, mem, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::{
-    task::spawn_blocking,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::{Control, ControlError, EventKind, OperatorEvent, RampState, ReportTopic, Switch};
 use tollgate_core::clock::{Clock, now_ms};
-use tollgate_limiter::{
-    ActiveRules,
-    demand::{Demand, Recommendation},
-    talkers::{self, TakenDemand},
-};
+use tollgate_limiter::ActiveRules;
+use tollgate_limiter::demand::{Demand, Recommendation};
+use tollgate_limiter::talkers::{self, TakenDemand};
 use tollgate_metrics::{GaugeFamily, Metric};
 use tollgate_runtime::slices::{self, items_per_slice};
 
-use self::{
-    ramps::Ramps,
-    report::{Comparisons, RolloutReport},
-};
+use self::ramps::Ramps;
+use self::report::{Comparisons, RolloutReport};
 use crate::{LEASE_LIFETIME, Pace};
 
 pub use self::view::{CandidateView, KeyView, RolloutView};

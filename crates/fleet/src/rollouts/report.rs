@@ -5,12 +5,10 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use tollgate_control::MAX_REPORT_BYTES;
-use tollgate_limiter::{
-    ActiveRules,
-    candidates::{DifferingKeys, differing_keys, forget_keys},
-    explain::{candidate_text, limit_text},
-    metrics::{SampledKey, candidate_totals, enforcement_totals},
-};
+use tollgate_limiter::ActiveRules;
+use tollgate_limiter::candidates::{DifferingKeys, differing_keys, forget_keys};
+use tollgate_limiter::explain::{candidate_text, limit_text};
+use tollgate_limiter::metrics::{SampledKey, candidate_totals, enforcement_totals};
 
 /// Maximum number of rules in a report, of either kind.
 const MAX_RULES: usize = 64;

@@ -7,10 +7,8 @@ use serde::{Deserialize, Serialize};
 use tollgate_control::{Control, ControlError, ReportTopic};
 use tollgate_limiter::candidates::Outcome;
 
-use super::{
-    DemandView,
-    report::{CandidateReport, RolloutReport},
-};
+use super::DemandView;
+use super::report::{CandidateReport, RolloutReport};
 use crate::{Cached, MAX_REPORT_AGE_MS};
 
 /// Maximum number of keys that are shown, for each outcome.

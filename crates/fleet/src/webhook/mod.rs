@@ -9,10 +9,8 @@ mod request;
 use std::{convert::Infallible, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, sleep},
-};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
 use tollgate_control::{Control, ControlError, LoggedEvent};
 use tollgate_core::clock::now_ms;
 use tollgate_runtime::{backoff::Backoff, outage::OutageLog};

@@ -1,12 +1,7 @@
 //! URL of the receiver, one request to it, and its signature.
 
-use std::{
-    fmt::{self, Write as _},
-    path::Path,
-    str::FromStr,
-    sync::Arc,
-    time::Duration,
-};
+use std::fmt::{self, Write as _};
+use std::{path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use ring::hmac;
 use tollgate_control::LoggedEvent;

@@ -1,10 +1,8 @@
 //! Header blocks, with a dynamic table.
 
 use super::*;
-use crate::{
-    SHOULD_RATE_LIMIT_PATH,
-    header_field::{self, CODED_PATH},
-};
+use crate::SHOULD_RATE_LIMIT_PATH;
+use crate::header_field::{self, CODED_PATH};
 
 /// Appends a field with a name and a value in full, in the representation `first`.
 fn literal(block: &mut Vec<u8>, first: u8, name: &[u8], value: &[u8]) {

@@ -13,13 +13,11 @@ use std::{borrow::Cow, collections::VecDeque};
 use bytes::{Buf as _, BufMut as _, BytesMut};
 use tokio::io::ReadBuf;
 
-use super::{
-    frames::{
-        CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameHeader, HEADER_BYTES, HEADERS, PRIORITY,
-        RST_STREAM, Refusals, WINDOW_UPDATE,
-    },
-    header_block::{Head, HeaderTable, MAX_COPY_BYTES},
+use super::frames::{
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameHeader, HEADER_BYTES, HEADERS, PRIORITY, RST_STREAM,
+    Refusals, WINDOW_UPDATE,
 };
+use super::header_block::{Head, HeaderTable, MAX_COPY_BYTES};
 
 /// Bytes that a client sends before its first frame.
 pub const PREFACE_BYTES: usize = 24;

@@ -6,26 +6,16 @@ mod tests;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollgate_core::{
-    RecordId, SyncMode,
-    algorithm::{Algorithm, Charging, Policy},
-    ban::{BanCheck, BanEffect, BanMode},
-    clock::Clock,
-    descriptor::{Entry, Hits},
-    lease::LeaseId,
-};
+use tollgate_core::algorithm::{Algorithm, Charging, Policy};
+use tollgate_core::ban::{BanCheck, BanEffect, BanMode};
+use tollgate_core::descriptor::{Entry, Hits};
+use tollgate_core::{RecordId, SyncMode, clock::Clock, lease::LeaseId};
 use tollgate_rules::{Domain, Limit, Rule, Scope};
-use tollgate_store::{
-    key::CellKey,
-    request::{Check, Requests, TagRequest, Veto, push_check},
-};
+use tollgate_store::key::CellKey;
+use tollgate_store::request::{Check, Requests, TagRequest, Veto, push_check};
 
-use crate::{
-    Modes, OwnShares,
-    candidates::marked,
-    leases,
-    plan::{CounterMatch, Match, Plan, PlannedLimit},
-};
+use crate::plan::{CounterMatch, Match, Plan, PlannedLimit};
+use crate::{Modes, OwnShares, candidates::marked, leases};
 
 /// Maximum number of permits that one request acquires: Redis takes about 2 µs for each, and decides the requests of others
 /// in the same command.

@@ -16,10 +16,8 @@ use tollgate_rules::{Domain, Rule};
 use tollgate_store::request::Check;
 
 pub use crate::metrics::Outcome;
-use crate::{
-    metrics::RuleCounters,
-    talkers::{self, Memory, Summary},
-};
+use crate::metrics::RuleCounters;
+use crate::talkers::{self, Memory, Summary};
 
 /// Bit of the index of a check's limit that marks the check of a candidate: no request has this number of limits.
 const MARK: usize = 1 << (usize::BITS - 1);

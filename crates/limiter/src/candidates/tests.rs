@@ -1,10 +1,8 @@
 //! Decisions of rules with a candidate, and of rules that are enforced for a share of their keys.
 
 use super::*;
-use crate::{
-    metrics::{MAX_SAMPLED_KEYS, candidate_totals, enforcement_totals},
-    test_prelude::*,
-};
+use crate::metrics::{MAX_SAMPLED_KEYS, candidate_totals, enforcement_totals};
+use crate::test_prelude::*;
 
 const SECOND: u64 = 1_000_000;
 

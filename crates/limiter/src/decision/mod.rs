@@ -6,13 +6,9 @@ mod tests;
 use std::{slice, time::Duration};
 
 use smallvec::SmallVec;
-use tollgate_core::{
-    Fnv, RecordId,
-    algorithm::{Algorithm, Verdict},
-    ban::Ban,
-    descriptor::{Descriptor, Entry},
-    quota::Quota,
-};
+use tollgate_core::algorithm::{Algorithm, Verdict};
+use tollgate_core::descriptor::{Descriptor, Entry};
+use tollgate_core::{Fnv, RecordId, ban::Ban, quota::Quota};
 use tollgate_rules::{List, OnStoreError, Rule};
 use tollgate_shedding::Priority;
 

@@ -4,10 +4,8 @@ use proptest::prelude::*;
 use tollgate_core::ban::Ban;
 
 use super::*;
-use crate::{
-    decision::{ListDecision, Status},
-    test_prelude::{self, *},
-};
+use crate::decision::{ListDecision, Status};
+use crate::test_prelude::{self, *};
 
 /// Delays of `client=ann` and three others.
 const DELAYS: [u64; 4] = [9, 3, 2, 10];

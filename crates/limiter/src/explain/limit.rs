@@ -1,11 +1,7 @@
 //! Text form of a limit.
 
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Algorithm, Policy, Reserve},
-    ban::BanPolicy,
-    quota::Quota,
-};
+use tollgate_core::algorithm::{Algorithm, Policy, Reserve};
+use tollgate_core::{SyncMode, ban::BanPolicy, quota::Quota};
 use tollgate_rules::{Candidate, Domain, Limit, OnShareExhausted, Rollout, Rule, Scope, Shedding, Weights};
 
 /// Maximum number of weights that are shown one by one.

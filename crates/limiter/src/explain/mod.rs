@@ -6,19 +6,14 @@ mod walk;
 use std::fmt;
 
 use serde::Serialize;
-use tollgate_core::{
-    algorithm::Charging,
-    clock::now_ms,
-    descriptor::{Descriptor, Entry},
-};
+use tollgate_core::descriptor::{Descriptor, Entry};
+use tollgate_core::{algorithm::Charging, clock::now_ms};
 use tollgate_rules::{
     CanonicalAddresses, Domain, Limit, Overridden, Rule, RuleOverride, Rules, StatedValue, lacks_address,
 };
 
-pub use self::{
-    limit::{candidate_text, limit_text, weights_text},
-    walk::Step,
-};
+pub use self::limit::{candidate_text, limit_text, weights_text};
+pub use self::walk::Step;
 use crate::cell_of;
 
 /// Explanation of a request.

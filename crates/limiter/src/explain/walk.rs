@@ -1,10 +1,8 @@
 //! Walks down the tree: the node that each entry matches, and the other candidates.
 
 use serde::Serialize;
-use tollgate_core::{
-    descriptor::Entry,
-    lease::{self, LeaseId},
-};
+use tollgate_core::descriptor::Entry;
+use tollgate_core::lease::{self, LeaseId};
 use tollgate_rules::{Level, Rule, UTILIZATION_KEY};
 use tollgate_shedding::{Priority, Utilization};
 

@@ -4,29 +4,17 @@
 //! call of their counter, or after a short time without one. A counter is charged what its local counter still counts: of
 //! a window that has ended, nothing.
 
-use std::{
-    collections::HashMap,
-    num::NonZeroU64,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tollgate_core::{
-    RecordId,
-    algorithm::{Charging, Policy},
-    descriptor::Hits,
-};
-use tollgate_store::{
-    Store,
-    key::CellKey,
-    request::{Check, Requests, TagRequest},
-};
+use tollgate_core::algorithm::{Charging, Policy};
+use tollgate_core::{RecordId, descriptor::Hits};
+use tollgate_store::request::{Check, Requests, TagRequest};
+use tollgate_store::{Store, key::CellKey};
 
 use crate::metrics::{self, DeferredResult};
 

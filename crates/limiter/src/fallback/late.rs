@@ -6,14 +6,10 @@
 
 use std::num::NonZeroU64;
 
-use tollgate_core::{
-    algorithm::{Charging, Policy, Verdict},
-    descriptor::Hits,
-};
-use tollgate_store::{
-    Decisions, LateOutcome, Store, StoreError,
-    request::{Check, TagRequest, Veto, push_check},
-};
+use tollgate_core::algorithm::{Charging, Policy, Verdict};
+use tollgate_core::descriptor::Hits;
+use tollgate_store::request::{Check, TagRequest, Veto, push_check};
+use tollgate_store::{Decisions, LateOutcome, Store, StoreError};
 
 use super::{Fallback, FallbackVerdicts};
 use crate::{Requests, refund};

@@ -10,46 +10,26 @@ mod verdicts;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    num::NonZeroU32,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{num::NonZeroU32, time::Duration};
 
 use futures_util::FutureExt as _;
-use tokio::{
-    runtime::Handle,
-    time::{Instant, sleep},
-};
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Charging, Policy, Verdict},
-    descriptor::Hits,
-};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+use tollgate_core::algorithm::{Charging, Policy, Verdict};
+use tollgate_core::{SyncMode, descriptor::Hits};
 use tollgate_rules::{Domain, OnStoreError};
 use tollgate_runtime::backoff;
-use tollgate_store::{
-    Decisions, MemoryStore, Store, StoreError,
-    request::{Cell, Check, TagRequest, Verdicts, push_check},
-};
+use tollgate_store::request::{Cell, Check, TagRequest, Verdicts, push_check};
+use tollgate_store::{Decisions, MemoryStore, Store, StoreError};
 
+use self::deferred::{DeferredCharges, TakenCharge};
 pub(super) use self::verdicts::FallbackVerdicts;
-use self::{
-    deferred::{DeferredCharges, TakenCharge},
-    verdicts::{denied, reserves, vetoed},
-};
-use super::{
-    Modes, Requests,
-    candidates::is_candidate,
-    decision::Degraded,
-    metrics::{self, LocalStart, RuleCounters},
-    plan::{Match, PlannedLimit},
-    refund,
-    replicas::Replicas,
-};
+use self::verdicts::{denied, reserves, vetoed};
+use super::metrics::{self, LocalStart, RuleCounters};
+use super::plan::{Match, PlannedLimit};
+use super::{Modes, Requests, candidates::is_candidate, decision::Degraded, refund, replicas::Replicas};
 
 /// Interval of the attempts to send deferred charges of counters without calls.
 const SEND_INTERVAL: Duration = Duration::from_millis(250);

@@ -3,15 +3,10 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate_core::{
-    algorithm::{Charging, Policy, Verdict},
-    clock::Timestamp,
-    descriptor::Hits,
-};
-use tollgate_store::{
-    Decisions, StoreError,
-    request::{Check, TagRequest, Verdicts, Veto},
-};
+use tollgate_core::algorithm::{Charging, Policy, Verdict};
+use tollgate_core::{clock::Timestamp, descriptor::Hits};
+use tollgate_store::request::{Check, TagRequest, Verdicts, Veto};
+use tollgate_store::{Decisions, StoreError};
 
 use crate::{Requests, decision::Degraded, refund};
 

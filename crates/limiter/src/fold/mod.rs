@@ -9,13 +9,9 @@ use smallvec::SmallVec;
 use tollgate_core::algorithm::Verdict;
 use tollgate_store::{Decisions, StoreError};
 
-use crate::{
-    Modes,
-    decision::{Code, Decision, Limited, Status},
-    fallback::FallbackVerdicts,
-    metrics,
-    plan::{Match, Plan, PlannedLimits},
-};
+use crate::decision::{Code, Decision, Limited, Status};
+use crate::plan::{Match, Plan, PlannedLimits};
+use crate::{Modes, fallback::FallbackVerdicts, metrics};
 
 /// Decisions of the store on the calls of a plan, and those of the fallback on what it did not decide.
 #[derive(Clone, Copy, Debug)]

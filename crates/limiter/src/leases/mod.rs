@@ -9,27 +9,18 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    mem,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tollgate_core::{RecordId, descriptor::Hits, lease::LeaseId};
-use tollgate_store::{
-    Store,
-    key::CellKey,
-    request::{Check, Requests, TagRequest},
-};
+use tollgate_store::request::{Check, Requests, TagRequest};
+use tollgate_store::{Store, key::CellKey};
 
-use crate::{
-    plan::{CounterMatch, Plan},
-    refund,
-};
+use crate::plan::{CounterMatch, Plan};
+use crate::refund;
 
 /// Permits that a request acquires, and then holds, under one lease.
 ///

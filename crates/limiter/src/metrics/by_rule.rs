@@ -1,13 +1,9 @@
 //! Series by rule, bounded in number: of rules with a `ban`, and of those with `scope: global`.
 
-use std::{
-    array,
-    collections::{BTreeMap, HashMap},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::array;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tollgate_core::ban::{Ban, BanMode};

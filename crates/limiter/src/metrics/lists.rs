@@ -1,12 +1,8 @@
 //! Requests that a list decided.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, LazyLock,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 use tollgate_metrics::{Computed, Sink, Striped, series::OTHER};

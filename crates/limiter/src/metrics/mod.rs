@@ -6,13 +6,9 @@ mod rollout;
 mod rules;
 mod shedding;
 
-use std::{
-    array,
-    sync::{
-        Arc, LazyLock,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::array;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use tollgate_core::algorithm::Algorithm;
 use tollgate_metrics::{
@@ -22,15 +18,13 @@ use tollgate_metrics::{
 use tollgate_rules::OnStoreError;
 use tollgate_store::StoreError;
 
-pub use self::{
-    by_rule::share_denials,
-    lists::{evict_unused_domains, listed_requests, listed_without_rules},
-    rollout::{
-        EnforcementTotal, MAX_SAMPLED_KEYS, Outcome, SampledKey, candidate_totals, enforcement_totals,
-    },
-    rules::{RULE_KINDS, RuleCounters, RuleTotal, RuleTotals, rule_totals},
-    shedding::{ShownRule, show_shedding, shown_shedding},
+pub use self::by_rule::share_denials;
+pub use self::lists::{evict_unused_domains, listed_requests, listed_without_rules};
+pub use self::rollout::{
+    EnforcementTotal, MAX_SAMPLED_KEYS, Outcome, SampledKey, candidate_totals, enforcement_totals,
 };
+pub use self::rules::{RULE_KINDS, RuleCounters, RuleTotal, RuleTotals, rule_totals};
+pub use self::shedding::{ShownRule, show_shedding, shown_shedding};
 pub use crate::unknown_domains::unknown_domains;
 pub(crate) use by_rule::count_ban;
 

@@ -3,19 +3,13 @@
 //!
 //! Ramps are judged by keys, since a client chooses its number of hits.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, OnceLock},
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tollgate_core::{
-    CountedKey,
-    algorithm::Verdict,
-    clock::Clock,
-    descriptor::{Entry, Hits},
-};
+use tollgate_core::descriptor::{Entry, Hits};
+use tollgate_core::{CountedKey, algorithm::Verdict, clock::Clock};
 use tollgate_metrics::{Computed, Declared, Striped, publish};
 use tollgate_rules::{Domain, Rule, Rules};
 

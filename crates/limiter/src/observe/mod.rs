@@ -6,14 +6,9 @@
 
 mod thresholds;
 
-use std::{
-    collections::VecDeque,
-    iter,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{collections::VecDeque, iter};
 
 use parking_lot::Mutex;
 use tollgate_core::{ban::Ban, descriptor::Entry};
@@ -21,15 +16,11 @@ use tollgate_rules::{Domain, Rule};
 
 pub use self::thresholds::ReachedThreshold;
 use self::thresholds::ReportedWindows;
-use crate::{
-    Modes,
-    candidates::{self, Outcome},
-    decision::{Code, Limited, Status},
-    fold::Decided,
-    metrics::{self, RuleCounters},
-    plan::{Match, Plan, PlannedLimit},
-    talkers,
-};
+use crate::candidates::{self, Outcome};
+use crate::decision::{Code, Limited, Status};
+use crate::metrics::{self, RuleCounters};
+use crate::plan::{Match, Plan, PlannedLimit};
+use crate::{Modes, fold::Decided, talkers};
 
 /// Maximum number of observations of a kind that wait to be taken.
 const MAX_WAITING: usize = 1_024;

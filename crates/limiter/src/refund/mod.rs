@@ -5,14 +5,10 @@
 
 use std::num::NonZeroU64;
 
-use tollgate_core::{
-    algorithm::{Charging, Verdict},
-    descriptor::Hits,
-};
-use tollgate_store::{
-    Decisions, StoreError,
-    request::{Cell, Check, TagRequest, Verdicts, push_check},
-};
+use tollgate_core::algorithm::{Charging, Verdict};
+use tollgate_core::descriptor::Hits;
+use tollgate_store::request::{Cell, Check, TagRequest, Verdicts, push_check};
+use tollgate_store::{Decisions, StoreError};
 
 use super::Requests;
 

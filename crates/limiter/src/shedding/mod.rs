@@ -6,11 +6,8 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::sync::{Arc, Weak};
+use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::time::{MissedTickBehavior, interval};
@@ -19,11 +16,9 @@ use tollgate_rules::{Rule, Rules, Shedding};
 use tollgate_shedding::SheddingInstance;
 use tollgate_store::{Store, key::CellKey};
 
-use crate::{
-    ActiveRules, Modes,
-    metrics::{ShownRule, show_shedding},
-    plan::{Match, PlannedLimits, Signal},
-};
+use crate::metrics::{ShownRule, show_shedding};
+use crate::plan::{Match, PlannedLimits, Signal};
+use crate::{ActiveRules, Modes};
 
 /// Retry times of requests that were shed, in seconds; at random, so that they do not return together.
 const RETRY_AFTER_S: std::ops::RangeInclusive<u64> = 1..=5;

@@ -1,13 +1,11 @@
 //! The lender's answer.
 
 use super::{Ignored, Raise, Usage, level, lower_bookings, raised, settle};
-use crate::{
-    fault::{Fault, is_injected},
-    ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
-    message::{Holding, LoanRequest, Reply},
-    table::RegionName,
-    terms::{Moment, Terms},
-};
+use crate::fault::{Fault, is_injected};
+use crate::ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT};
+use crate::message::{Holding, LoanRequest, Reply};
+use crate::table::RegionName;
+use crate::terms::{Moment, Terms};
 
 /// Time by which the number of a loan request may be ahead of the lender's clock, in microseconds.
 const MAX_AHEAD_MICROS: u64 = 3_600_000_000;

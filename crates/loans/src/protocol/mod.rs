@@ -17,17 +17,13 @@
 mod lend;
 mod take;
 
-pub use self::{
-    lend::{Lent, lend},
-    take::{Taken, take},
-};
-use crate::{
-    fault::{Fault, is_injected},
-    ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
-    message::{Holding, LoanRequest},
-    table::RegionName,
-    terms::{LimitKind, Moment, Terms},
-};
+pub use self::lend::{Lent, lend};
+pub use self::take::{Taken, take};
+use crate::fault::{Fault, is_injected};
+use crate::ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT};
+use crate::message::{Holding, LoanRequest};
+use crate::table::RegionName;
+use crate::terms::{LimitKind, Moment, Terms};
 
 /// Use of the counter in this region at the moment of a transition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

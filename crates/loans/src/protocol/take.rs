@@ -1,13 +1,10 @@
 //! The borrower's taking of a reply.
 
 use super::{Ignored, Raise, Usage, lend::cut, lower_bookings, raised, settle};
-use crate::{
-    fault::{Fault, is_injected},
-    ledger::{Account, Ledger, Loan, MAX_BORROWED},
-    message::Reply,
-    table::RegionName,
-    terms::{Moment, Terms},
-};
+use crate::fault::{Fault, is_injected};
+use crate::ledger::{Account, Ledger, Loan, MAX_BORROWED};
+use crate::terms::{Moment, Terms};
+use crate::{message::Reply, table::RegionName};
 
 /// Effect of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

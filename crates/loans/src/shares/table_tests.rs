@@ -3,11 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use tollgate_core::{
-    algorithm::{Algorithm, Parameters, Policy},
-    clock::Timestamp,
-    quota::{Quota, Unit, Window},
-};
+use tollgate_core::algorithm::{Algorithm, Parameters, Policy};
+use tollgate_core::clock::Timestamp;
+use tollgate_core::quota::{Quota, Unit, Window};
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)

@@ -5,12 +5,9 @@ use std::{num::NonZeroU64, time::Duration};
 use proptest::prelude::*;
 
 use super::*;
-use tollgate_core::{
-    algorithm::{Algorithm, Charging, CounterState, Parameters, Policy},
-    clock::Timestamp,
-    descriptor::Hits,
-    quota::{Quota, Unit, Window},
-};
+use tollgate_core::algorithm::{Algorithm, Charging, CounterState, Parameters, Policy};
+use tollgate_core::quota::{Quota, Unit, Window};
+use tollgate_core::{clock::Timestamp, descriptor::Hits};
 
 fn table(weights: &[u32], own: usize) -> RegionWeights {
     let name = |at: usize| format!("region-{at}").into_boxed_str();

@@ -2,14 +2,12 @@
 
 use proptest::prelude::*;
 
-use crate::{
-    ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
-    message::{Holding, LoanRequest, Reply},
-    policy::{Demand, conclude, may_request, must_renew, need, range, shortage, until_renewal},
-    protocol::{Ignored, Share, Taken, Usage, lend, request_loans, take},
-    table::RegionName,
-    terms::{LimitKind, Moment, Terms},
-};
+use crate::ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT};
+use crate::message::{Holding, LoanRequest, Reply};
+use crate::policy::{Demand, conclude, may_request, must_renew, need, range, shortage, until_renewal};
+use crate::protocol::{Ignored, Share, Taken, Usage, lend, request_loans, take};
+use crate::table::RegionName;
+use crate::terms::{LimitKind, Moment, Terms};
 
 const NOW: u64 = 1_700_000_000_000_000;
 const PERMITS: LimitKind = LimitKind::Concurrency { lease_ttl: 10_000_000 };

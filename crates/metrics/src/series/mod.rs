@@ -3,13 +3,9 @@
 //! Paths are those of rules, and those of rules with a request's values in them. Values are the caller's to choose, so
 //! that each kind of series has a bound, beyond which decisions are counted under a path that they share.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 

@@ -17,18 +17,12 @@ use tollgate_proto::tollgate::region::v1::{
     self as proto, CounterLoanRequest, CounterReply, counter_reply::Result as Outcome,
 };
 use tollgate_rules::{Limit, Scope};
-use tollgate_store::{
-    key::CellKey,
-    loans::{
-        Loans, SharedCounter,
-        regions::{
-            message::{Holding, LoanRequest, Reply},
-            policy::{self, LoanRequestBudgets},
-            protocol::{self, Lent},
-            table::RegionName,
-        },
-    },
-};
+use tollgate_store::key::CellKey;
+use tollgate_store::loans::regions::message::{Holding, LoanRequest, Reply};
+use tollgate_store::loans::regions::policy::{self, LoanRequestBudgets};
+use tollgate_store::loans::regions::protocol::{self, Lent};
+use tollgate_store::loans::regions::table::RegionName;
+use tollgate_store::loans::{Loans, SharedCounter};
 
 use super::{ScopedRules, metrics};
 

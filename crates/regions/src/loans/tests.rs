@@ -5,13 +5,9 @@ use tollgate_fixtures::{NOW, active, counter, memory_store};
 use tollgate_limiter::{OwnShares, Replicas};
 use tollgate_proto::tollgate::region::v1::{CounterLoanRequest, counter_reply::Result as Outcome};
 use tollgate_rules::Limit;
-use tollgate_store::{
-    key::CellKey,
-    loans::{
-        ShareWatch, SharedCounter,
-        regions::message::{Holding, LoanRequest},
-    },
-};
+use tollgate_store::key::CellKey;
+use tollgate_store::loans::regions::message::{Holding, LoanRequest};
+use tollgate_store::loans::{ShareWatch, SharedCounter};
 
 use super::{Borrower, Lender};
 use crate::{loans, tests::regions};

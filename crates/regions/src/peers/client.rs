@@ -1,33 +1,23 @@
 //! Client of one other region, and its connection.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use hyper_util::client::legacy::connect::HttpConnector;
-use tokio::{
-    select,
-    sync::mpsc,
-    task::{JoinSet, spawn_blocking},
-    time::{self, MissedTickBehavior, sleep, timeout},
-};
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{self, MissedTickBehavior, sleep, timeout};
+use tokio::{select, sync::mpsc};
 use tollgate_core::clock::Clock;
 use tollgate_proto::tollgate::region::v1::{ExchangeReply, ExchangeRequest, regions_client::RegionsClient};
 use tollgate_rules::RegionEntry;
-use tollgate_runtime::{
-    backoff::Backoff,
-    bounded_file,
-    redact::{self, with_sources},
-};
+use tollgate_runtime::redact::{self, with_sources};
+use tollgate_runtime::{backoff::Backoff, bounded_file};
 use tollgate_serve::net::{TlsFile, TlsSettings, tls};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::service::MAX_LOAN_REQUESTS;
-use crate::{
-    Regions, metrics,
-    state::{Exchange, OutgoingLoanRequest},
-};
+use crate::state::{Exchange, OutgoingLoanRequest};
+use crate::{Regions, metrics};
 
 /// Interval of exchanges without other messages.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);

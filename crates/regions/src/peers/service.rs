@@ -1,21 +1,13 @@
 //! Service that other regions call, and its port.
 
-use std::{
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::task::{Context, Poll};
+use std::{io, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{future::join_all, stream};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
-    select,
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
-    task::JoinSet,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::{select, task::JoinSet};
 use tokio_rustls::server::TlsStream;
 use tollgate_control::Control;
 use tollgate_proto::tollgate::region::v1::{
@@ -25,31 +17,19 @@ use tollgate_proto::tollgate::region::v1::{
     regions_server::{self, RegionsServer},
 };
 use tollgate_runtime::log_budget::LogBudget;
-use tollgate_serve::{
-    grpc::request_body::{MessageLimits, WholeMessages},
-    net::{
-        Port,
-        accept::{AcceptLimit, ConnectionActivity, IdleConnections},
-        metrics::CONNECTIONS_REFUSED,
-        tls::Tls,
-        unfinished,
-    },
-};
-use tonic::{
-    Request, Response, Status, async_trait,
-    body::Body,
-    transport::{Server, server::Connected},
-};
+use tollgate_serve::grpc::request_body::{MessageLimits, WholeMessages};
+use tollgate_serve::net::accept::{AcceptLimit, ConnectionActivity, IdleConnections};
+use tollgate_serve::net::{Port, metrics::CONNECTIONS_REFUSED, tls::Tls, unfinished};
+use tonic::transport::{Server, server::Connected};
+use tonic::{Request, Response, Status, async_trait, body::Body};
 use tower::util::MapRequestLayer;
 use webpki::EndEntityCert;
 
 use super::rules;
-use crate::{
-    Regions,
-    loans::{Lender, refused},
-    metrics::{self, Refusal},
-    primary::{MAX_CALLS, PrimaryServer},
-};
+use crate::Regions;
+use crate::loans::{Lender, refused};
+use crate::metrics::{self, Refusal};
+use crate::primary::{MAX_CALLS, PrimaryServer};
 
 /// Counts and logs a refused message, and returns its status.
 fn recorded(refusal: Refusal) -> Status {

@@ -23,12 +23,10 @@ mod wire;
 
 use tollgate_rules::RegionTable;
 
+pub(super) use self::client::{MAX_CALLS, send_all};
+pub(super) use self::router::{PrimaryCall, PrimaryRole};
 pub(crate) use self::router::{PrimaryCalls, PrimaryQueue, PrimaryRouter};
-pub(super) use self::{
-    client::{MAX_CALLS, send_all},
-    router::{PrimaryCall, PrimaryRole},
-    server::PrimaryServer,
-};
+pub(super) use self::server::PrimaryServer;
 
 /// Role of the own region, and the calls to the primary region.
 #[derive(Debug, Default)]

@@ -3,30 +3,20 @@
 //! The own active rules decide, whatever the calling region has: a call names a counter, and is refused unless a rule with
 //! `scope: primary` has it.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tollgate_core::{
-    ban::BanCheck,
-    clock::now_ms,
-    descriptor::{Entry, Hits},
-};
+use tollgate_core::descriptor::{Entry, Hits};
+use tollgate_core::{ban::BanCheck, clock::now_ms};
 use tollgate_limiter::ActiveRules;
 use tollgate_proto::tollgate::region::v1::{PrimaryCall, PrimaryReply, primary_reply::Result as Outcome};
 use tollgate_rules::{Overridden, Rule, Rules, Scope, Value};
-use tollgate_store::{
-    Store, StoreError,
-    key::CellKey,
-    request::{Check, Requests, TagRequest, Verdicts, push_check},
-};
+use tollgate_store::request::{Check, Requests, TagRequest, Verdicts, push_check};
+use tollgate_store::{Store, StoreError, key::CellKey};
 
-use super::{
-    PrimaryRole,
-    wire::{self, ReceivedCheck},
-};
+use super::PrimaryRole;
+use super::wire::{self, ReceivedCheck};
 use crate::{Regions, RuleIndex, ScopedRules, metrics};
 
 /// Maximum number of checks in a call.

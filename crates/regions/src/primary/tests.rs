@@ -1,18 +1,11 @@
 //! Answers of the primary region to calls that a hostile region may send, and the change of the primary region.
 
-use std::{
-    num::NonZeroU64,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{num::NonZeroU64, sync::Arc};
 
-use tollgate_core::{
-    RecordId,
-    algorithm::{Algorithm, Charging, Parameters, Policy},
-    descriptor::Hits,
-    lease::LeaseId,
-    quota::{Quota, Unit, Window},
-};
+use tollgate_core::algorithm::{Algorithm, Charging, Parameters, Policy};
+use tollgate_core::quota::{Quota, Unit, Window};
+use tollgate_core::{RecordId, descriptor::Hits, lease::LeaseId};
 use tollgate_fixtures::{active, counter, memory_store, region_table};
 use tollgate_limiter::{ActiveRules, OwnShares};
 use tollgate_proto::tollgate::region::v1::{
@@ -21,10 +14,8 @@ use tollgate_proto::tollgate::region::v1::{
 use tollgate_rules::{
     OverrideId, OverrideKey, RegionTable, RuleOverride, RuleOverrides, config::read_regions,
 };
-use tollgate_store::{
-    key::CellKey,
-    request::{Check, TagRequest},
-};
+use tollgate_store::key::CellKey;
+use tollgate_store::request::{Check, TagRequest};
 
 use super::{Primacy, PrimaryCalls, PrimaryRole, PrimaryServer, wire};
 use crate::{Regions, tests::regions};

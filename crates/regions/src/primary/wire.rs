@@ -2,23 +2,15 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
-use tollgate_core::{
-    RecordId,
-    algorithm::{Charging, Verdict},
-    ban::{Ban, BanEffect},
-    clock::Timestamp,
-    descriptor::Hits,
-    lease::LeaseId,
-};
+use tollgate_core::algorithm::{Charging, Verdict};
+use tollgate_core::ban::{Ban, BanEffect};
+use tollgate_core::{RecordId, clock::Timestamp, descriptor::Hits, lease::LeaseId};
+use tollgate_proto::tollgate::region::v1::primary_check::{Ban as Effect, Operation, Veto as SentVeto};
 use tollgate_proto::tollgate::region::v1::{
-    PrimaryBan, PrimaryCall, PrimaryCheck, PrimaryReply, PrimaryVerdict,
-    primary_check::{Ban as Effect, Operation, Veto as SentVeto},
-    primary_reply::Result as Outcome,
+    PrimaryBan, PrimaryCall, PrimaryCheck, PrimaryReply, PrimaryVerdict, primary_reply::Result as Outcome,
 };
-use tollgate_store::{
-    StoreError,
-    request::{Check, TagRequest, Verdicts, Veto},
-};
+use tollgate_store::StoreError;
+use tollgate_store::request::{Check, TagRequest, Verdicts, Veto};
 
 /// A check that was received.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -224,13 +216,10 @@ fn micros(time: Duration) -> u64 {
 pub(super) mod tests {
     use std::num::NonZeroU8;
 
-    use tollgate_core::{
-        SyncMode,
-        algorithm::{Algorithm, Parameters, Policy},
-        ban::{BanCheck, BanParameters, BanPolicy},
-        descriptor::Entry,
-        quota::{Quota, Unit, Window},
-    };
+    use tollgate_core::algorithm::{Algorithm, Parameters, Policy};
+    use tollgate_core::ban::{BanCheck, BanParameters, BanPolicy};
+    use tollgate_core::quota::{Quota, Unit, Window};
+    use tollgate_core::{SyncMode, descriptor::Entry};
     use tollgate_store::key::CellKey;
 
     use super::*;

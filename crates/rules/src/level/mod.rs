@@ -1,9 +1,7 @@
 //! Levels of a domain's tree, and the selection of a branch by an entry.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use foldhash::quality::RandomState;
 use ipnet::IpNet;

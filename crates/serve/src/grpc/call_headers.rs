@@ -5,18 +5,12 @@
 
 use std::time::Duration;
 
-use hyper::{
-    Method, Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
-    http::Extensions,
-};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Response, StatusCode, http::Extensions};
 use tollgate_gate::parse_timeout;
 use tollgate_limiter::Deadline;
-use tonic::{
-    Status,
-    body::Body,
-    metadata::{MetadataMap, MetadataValue},
-};
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Status, body::Body};
 
 use super::response_body::ResponseBody;
 

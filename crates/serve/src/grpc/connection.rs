@@ -7,28 +7,17 @@ use std::{pin::pin, time::Duration};
 
 use hyper::server::conn::http2::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    select,
-    time::sleep,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{select, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::{backoff, panics::CatchUnwindExecutor};
 
-use super::{
-    dispatch::Dispatch,
-    http2::{self, filter::FrameFilter},
-    service::UnaryService,
-    unread_responses::{CloseReason, StallDetector},
-};
-use crate::{
-    grpc::GrpcSettings,
-    net::{
-        read_budget::{BudgetedReader, ReadBudget, ReadBudgetTimer, Unread},
-        stall_timeout::StallTimeout,
-        tls::Tls,
-    },
-};
+use super::http2::{self, filter::FrameFilter};
+use super::unread_responses::{CloseReason, StallDetector};
+use super::{dispatch::Dispatch, service::UnaryService};
+use crate::grpc::GrpcSettings;
+use crate::net::read_budget::{BudgetedReader, ReadBudget, ReadBudgetTimer, Unread};
+use crate::net::{stall_timeout::StallTimeout, tls::Tls};
 
 /// Calls of one connection that may be reset before they are accepted.
 const MAX_PENDING_RESETS: usize = 4096;

@@ -1,12 +1,7 @@
 //! Routing of calls to the rate-limit service or to a side service (reservations, health, reflection).
 
-use std::{
-    convert::Infallible,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Instant,
-};
+use std::task::{Context, Poll, ready};
+use std::{convert::Infallible, pin::Pin, sync::Arc, time::Instant};
 
 use hyper::{Request, Response, body::Incoming};
 use tollgate_proto::{
@@ -16,22 +11,15 @@ use tollgate_runtime::panics::{CatchUnwind, Panicked};
 use tonic::{Status, body::Body, codegen::Service as _, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
 
+use super::overload::{AdmissionControl, EarlyAdmission};
+use super::request_body::{MessageLimits, WholeMessages};
+use super::unary::{self, ShedCall};
 use super::{
-    call_headers::NotGrpc,
-    health::HealthService,
-    overload::{AdmissionControl, EarlyAdmission},
-    request_body::{MessageLimits, WholeMessages},
-    reservations::Reservations,
-    response_body::ResponseBody,
-    service::UnaryService,
-    unary::{self, ShedCall},
-    unread_responses::StallDetector,
+    call_headers::NotGrpc, health::HealthService, reservations::Reservations, response_body::ResponseBody,
+    service::UnaryService, unread_responses::StallDetector,
 };
-use crate::{
-    net::{Port, read_budget::ReadBudget, unfinished},
-    readiness::Readiness,
-    service::metrics,
-};
+use crate::net::{Port, read_budget::ReadBudget, unfinished};
+use crate::{readiness::Readiness, service::metrics};
 
 /// Error of the embedded service descriptors.
 pub use tonic_reflection::server::Error as ReflectionError;

@@ -6,12 +6,10 @@ use futures_util::{Stream, stream};
 use tokio::sync::Semaphore;
 use tollgate_proto::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME;
 use tonic::{Request, Response, Status, async_trait};
-use tonic_health::{
-    ServingStatus,
-    pb::{
-        HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus as WireStatus,
-        health_server::Health,
-    },
+use tonic_health::ServingStatus;
+use tonic_health::pb::{
+    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus as WireStatus,
+    health_server::Health,
 };
 
 use crate::readiness::{Phase, Readiness};

@@ -1,39 +1,22 @@
 //! Listener of the gRPC port or Unix socket, its connections, and their assignment to workers.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    net::TcpStream as StdTcpStream,
-    os::unix::{fs::FileTypeExt as _, net::UnixStream as StdUnixStream},
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Instant,
-};
+use std::os::unix::{fs::FileTypeExt as _, net::UnixStream as StdUnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{collections::BTreeMap, io, net::TcpStream as StdTcpStream, time::Instant};
 
 use futures_util::FutureExt as _;
 use rustix::io::ioctl_fionread;
-use tokio::{
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
-    select,
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::select;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::{either::Either, sync::CancellationToken};
 
-use crate::{
-    grpc::{
-        GrpcListen,
-        unread_responses::{StallDetector, nanos_of},
-    },
-    net::{
-        Port,
-        accept::{self, AcceptLimit},
-        metrics::GRPC_CONNECTIONS,
-        read_budget::Unread,
-    },
-};
+use crate::grpc::GrpcListen;
+use crate::grpc::unread_responses::{StallDetector, nanos_of};
+use crate::net::accept::{self, AcceptLimit};
+use crate::net::{Port, metrics::GRPC_CONNECTIONS, read_budget::Unread};
 
 /// Connections beyond the maximum, and beyond a quarter of it, that may be about to close for others.
 const MAX_CLOSING: usize = 64;

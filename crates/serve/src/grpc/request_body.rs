@@ -1,29 +1,19 @@
 //! Request bodies, whose bytes arrive in time and are counted while their message is not complete.
 
-use std::{
-    future::poll_fn,
-    mem,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::{Duration, Instant},
-};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use std::{future::poll_fn, mem, pin::Pin};
 
 use bytes::{Buf as _, BytesMut};
-use hyper::{
-    body::{Body, Bytes, Frame, Incoming},
-    header::HeaderMap,
-};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::header::HeaderMap;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use super::{call_headers::reject_compression, overload::Permit};
-use crate::{
-    net::{
-        Port,
-        unfinished::{self, Unfinished},
-    },
-    service::frame::PREFIX_BYTES,
-};
+use crate::net::Port;
+use crate::net::unfinished::{self, Unfinished};
+use crate::service::frame::PREFIX_BYTES;
 
 /// Status message of a body that arrives too slowly.
 const TIMED_OUT: &str = "timed out reading the request message";

@@ -5,18 +5,13 @@ use std::{num::NonZeroU64, sync::Arc};
 use prost_types::value::Kind;
 use sha2::{Digest as _, Sha256};
 use tollgate_core::lease::{self, LeaseId};
-use tollgate_proto::{
-    envoy::{
-        extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor},
-        service::ratelimit::v3::{
-            RateLimitRequest, RateLimitResponse, rate_limit_response,
-            rate_limit_service_server::RateLimitService,
-        },
-    },
-    tollgate::reservation::v1::{
-        CommitRequest, CommitResponse, Descriptor, ReserveRequest, ReserveResponse,
-        reservation_service_server::ReservationService, reserve_response,
-    },
+use tollgate_proto::envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
+use tollgate_proto::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server::RateLimitService,
+};
+use tollgate_proto::tollgate::reservation::v1::{
+    CommitRequest, CommitResponse, Descriptor, ReserveRequest, ReserveResponse,
+    reservation_service_server::ReservationService, reserve_response,
 };
 use tonic::{Code, Request, Response, Status, async_trait};
 

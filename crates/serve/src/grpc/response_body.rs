@@ -1,15 +1,11 @@
 //! Response bodies, which hold the permits of a lease until they are written.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll, ready},
-};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
-use hyper::{
-    Response,
-    body::{Bytes, Frame, SizeHint},
-    header::{HeaderMap, HeaderValue},
-};
+use hyper::Response;
+use hyper::body::{Bytes, Frame, SizeHint};
+use hyper::header::{HeaderMap, HeaderValue};
 use tollgate_limiter::HeldPermits;
 use tonic::{Status, body::Body};
 

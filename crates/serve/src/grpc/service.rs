@@ -2,10 +2,8 @@
 
 use std::future::{Ready, ready};
 
-use futures_util::{
-    FutureExt as _,
-    future::{BoxFuture, Either},
-};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Either};
 use hyper::body::Bytes;
 use prost::Message as _;
 use tollgate_core::lease::LeaseId;

@@ -5,10 +5,8 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use h2::client::{self, ResponseFuture, SendRequest};
 use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncWriteExt as _, DuplexStream, duplex},
-    task::{JoinHandle, yield_now},
-};
+use tokio::io::{AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::task::{JoinHandle, yield_now};
 use tokio_util::sync::CancellationToken;
 use tollgate_fixtures::{HTTP2_START, frame, settings};
 use tollgate_gate::SHOULD_RATE_LIMIT_PATH;
@@ -17,13 +15,9 @@ use tollgate_proto::envoy::service::ratelimit::v3::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{
-    connection::Connections,
-    dispatch::{Dispatch, side_services},
-    request_body::MessageLimits,
-    service::{AnswerFuture, Call, UnaryService, answer_decoded},
-    unread_responses::StallDetector,
-};
+use super::dispatch::{Dispatch, side_services};
+use super::service::{AnswerFuture, Call, UnaryService, answer_decoded};
+use super::{connection::Connections, request_body::MessageLimits, unread_responses::StallDetector};
 use crate::readiness::Readiness;
 
 const TIMEOUT: Duration = Duration::from_secs(60);

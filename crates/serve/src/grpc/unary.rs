@@ -4,39 +4,23 @@
 //! of body, which took a tenth of the CPU time of a call. Callers see no difference, except that data after the first
 //! message of a request is ignored.
 
-use std::{
-    future::poll_fn,
-    mem,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    thread,
-    time::Instant,
-};
+use std::task::{Context, Poll, ready};
+use std::{future::poll_fn, mem, pin::Pin, sync::Arc, thread, time::Instant};
 
-use hyper::{
-    Request, Response,
-    body::{Body as _, Bytes, Incoming},
-    header::{CONTENT_TYPE, HeaderValue},
-    http::request::Parts,
-};
+use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response, http::request::Parts};
 use tonic::{Code, Status, body::Body, metadata::MetadataMap};
 
-use super::{
-    overload::{Overloaded, Permit},
-    request_body::{MessageLimits, RequestBody, WholeMessages},
-    response_body::ResponseBody,
-    service::{Call, UnaryService},
-};
+use super::overload::{Overloaded, Permit};
+use super::request_body::{MessageLimits, RequestBody, WholeMessages};
+use super::response_body::ResponseBody;
+use super::service::{Call, UnaryService};
 use tollgate_gate::SHED_MESSAGE;
 
-use crate::{
-    net::Port,
-    service::{
-        Answer,
-        metrics::{self, refused},
-    },
-};
+use crate::net::Port;
+use crate::service::Answer;
+use crate::service::metrics::{self, refused};
 
 /// Answers an admitted call with `service`, if its message is within `limits`. `may_be_reset` is whether the poll that read
 /// the call read resets too.

@@ -1,20 +1,12 @@
 //! Cache of a page that is expensive to render and the same for all clients.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use axum::{
-    body::Bytes,
-    extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
-    response::IntoResponse,
-};
-use tokio::{
-    sync::Mutex,
-    task::{JoinError, spawn_blocking},
-};
+use axum::http::{StatusCode, header::CONTENT_TYPE};
+use axum::{body::Bytes, extract::State, response::IntoResponse};
+use tokio::sync::Mutex;
+use tokio::task::{JoinError, spawn_blocking};
 
 /// Maximum number of different pages being sent; beyond it, clients share the latest one.
 const MAX_UNSHARED: usize = 4;

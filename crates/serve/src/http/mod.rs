@@ -15,11 +15,9 @@ mod port;
 mod public;
 mod settings;
 
-pub use self::{
-    cached_page::{CachedPage, plain_text},
-    port::{ConnectionLimits, HttpPort},
-    public::{
-        DescriptorError, PublicParts, health_route, metrics_route, metrics_router, router as public_router,
-    },
-    settings::{HttpSettings, MetricsSettings},
+pub use self::cached_page::{CachedPage, plain_text};
+pub use self::port::{ConnectionLimits, HttpPort};
+pub use self::public::{
+    DescriptorError, PublicParts, health_route, metrics_route, metrics_router, router as public_router,
 };
+pub use self::settings::{HttpSettings, MetricsSettings};

@@ -6,14 +6,9 @@
 
 use std::net::IpAddr;
 
-use axum::{
-    extract::Request,
-    http::{
-        HeaderMap,
-        header::{CONTENT_TYPE, HOST, ORIGIN},
-        uri::Authority,
-    },
-};
+use axum::extract::Request;
+use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::{HeaderMap, uri::Authority};
 
 /// Whether a request has an `Origin` that does not equal its `Host`.
 pub fn is_cross_origin(request: &Request, host: Option<&Authority>) -> bool {

@@ -1,12 +1,8 @@
 //! Opening of TCP ports, and bounds of their connections: a maximum, above which the longest idle one makes room.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+use std::{collections::BTreeMap, io, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, time::sleep};

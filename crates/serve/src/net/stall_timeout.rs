@@ -1,16 +1,10 @@
 //! Timeouts of a connection whose client sends no HTTP/2 preface, or stops reading.
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::task::{Context, Poll};
+use std::{io, pin::Pin, time::Duration};
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
 /// Connection that fails with [`io::ErrorKind::TimedOut`] when a write makes no progress for too long, or when the HTTP/2
 /// preface is late.

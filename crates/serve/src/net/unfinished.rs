@@ -4,11 +4,8 @@
 //! for the rest of a message have one bound for callers, one for other regions and one for HTTP. Messages that arrive in one
 //! piece, as nearly all do, are not counted.
 
-use std::{
-    mem,
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{mem, time::Duration};
 
 use http::HeaderMap;
 use tollgate_runtime::log_budget::LogBudget;

@@ -5,21 +5,17 @@ use std::time::Duration;
 use bytes::{BufMut as _, Bytes};
 use prost::Message as _;
 use smallvec::SmallVec;
-use tollgate_core::{
-    ban::Ban,
-    quota::{Quota, Unit},
-};
+use tollgate_core::ban::Ban;
+use tollgate_core::quota::{Quota, Unit};
 use tollgate_limiter::decision::{Code, Decision, Limited, Status};
 use tollgate_proto::envoy::service::ratelimit::v3::{
     RateLimitResponse,
     rate_limit_response::{self as wire, DescriptorStatus, rate_limit::Unit as WireUnit},
 };
 
-use super::{
-    Parts, ResponseOptions,
-    headers::{self, HeaderSink, whole_seconds},
-    metadata::{self, NamedDecision, code_name},
-};
+use super::headers::{self, HeaderSink, whole_seconds};
+use super::metadata::{self, NamedDecision, code_name};
+use super::{Parts, ResponseOptions};
 
 /// Compression flag and length.
 pub const PREFIX_BYTES: usize = 5;

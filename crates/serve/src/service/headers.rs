@@ -2,15 +2,10 @@
 
 use std::time::Duration;
 
-use tollgate_core::{
-    ban::Ban,
-    clock::{Clock, Timestamp},
-    descriptor::Descriptor,
-};
-use tollgate_limiter::{
-    Spread,
-    decision::{Decision, Limited},
-};
+use tollgate_core::clock::{Clock, Timestamp};
+use tollgate_core::{ban::Ban, descriptor::Descriptor};
+use tollgate_limiter::Spread;
+use tollgate_limiter::decision::{Decision, Limited};
 use tollgate_proto::envoy::config::core::v3::HeaderValue;
 
 use super::{HeaderStyle, ResponseOptions};

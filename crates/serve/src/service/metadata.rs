@@ -5,19 +5,14 @@ use std::collections::BTreeMap;
 
 use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde_json::{Map, Value as Json};
-use tollgate_core::{
-    descriptor::Descriptor,
-    lease::{self, LeaseId},
+use tollgate_core::descriptor::Descriptor;
+use tollgate_core::lease::{self, LeaseId};
+use tollgate_limiter::deciding_rule::{Deciding, NamedText};
+use tollgate_limiter::decision::{Code, Decision, Limited, Status};
+use tollgate_proto::envoy::extensions::common::ratelimit::v3::{
+    RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride,
 };
-use tollgate_limiter::{
-    deciding_rule::{Deciding, NamedText},
-    decision::{Code, Decision, Limited, Status},
-};
-use tollgate_proto::envoy::{
-    extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
-    service::ratelimit::v3::RateLimitRequest,
-    r#type::v3::RateLimitUnit,
-};
+use tollgate_proto::envoy::{service::ratelimit::v3::RateLimitRequest, r#type::v3::RateLimitUnit};
 
 use super::{NamedDecisions, ResponseOptions};
 

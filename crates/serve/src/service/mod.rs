@@ -13,10 +13,8 @@ mod tests;
 
 use bytes::Bytes;
 use tollgate_core::{descriptor::Descriptor, lease::LeaseId};
-use tollgate_limiter::{
-    Deadline, HeldPermits, Limiter,
-    decision::{Code, Decision, Status},
-};
+use tollgate_limiter::decision::{Code, Decision, Status};
+use tollgate_limiter::{Deadline, HeldPermits, Limiter};
 use tollgate_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tollgate_store::StoreError;
 use tollgate_telemetry::traces::Span;

@@ -3,10 +3,8 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use tollgate_core::{
-    algorithm::Policy,
-    quota::{Unit, Window},
-};
+use tollgate_core::algorithm::Policy;
+use tollgate_core::quota::{Unit, Window};
 use tollgate_limiter::decision::{Code, Decision, Degraded, Limited};
 use tollgate_proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tollgate_rules::OnStoreError;

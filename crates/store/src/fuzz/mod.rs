@@ -3,21 +3,15 @@
 use std::{borrow::Cow, num::NonZeroU64, time::Duration};
 
 use ::redis::Value;
-use tollgate_core::{
-    RecordId, SyncMode,
-    algorithm::{Algorithm, Charging, Parameters, Policy, Prefetch},
-    clock::Timestamp,
-    descriptor::{Entry, Hits},
-    lease::LeaseId,
-    quota::{Quota, Window},
-};
+use tollgate_core::algorithm::{Algorithm, Charging, Parameters, Policy, Prefetch};
+use tollgate_core::descriptor::{Entry, Hits};
+use tollgate_core::quota::{Quota, Window};
+use tollgate_core::{RecordId, SyncMode, clock::Timestamp, lease::LeaseId};
 use tollgate_runtime::fuzz::ByteReader;
 
-use crate::{
-    key::CellKey,
-    redis::{CommandKeys, Run, ScriptClock, script},
-    request::{Check, TagRequest, Veto},
-};
+use crate::key::CellKey;
+use crate::redis::{CommandKeys, Run, ScriptClock, script};
+use crate::request::{Check, TagRequest, Veto};
 
 /// The parts of a name.
 #[derive(Debug, PartialEq)]

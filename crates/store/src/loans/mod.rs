@@ -9,21 +9,14 @@ mod watch;
 
 use std::num::NonZeroU64;
 
-use tollgate_core::{
-    RecordId,
-    algorithm::{
-        CounterState, Loan, LoanTotals, Policy, RegionShare, Words,
-        effective_limit::{fill_micros, full_at, label},
-    },
-    clock::Timestamp,
-};
+use tollgate_core::algorithm::effective_limit::{fill_micros, full_at, label};
+use tollgate_core::algorithm::{CounterState, Loan, LoanTotals, Policy, RegionShare, Words};
+use tollgate_core::{RecordId, clock::Timestamp};
 /// The protocol of loans.
 pub use tollgate_loans as regions;
-use tollgate_loans::{
-    ledger::Ledger,
-    protocol::{self, Usage},
-    terms::{LimitKind, Moment, Terms},
-};
+use tollgate_loans::ledger::Ledger;
+use tollgate_loans::protocol::{self, Usage};
+use tollgate_loans::terms::{LimitKind, Moment, Terms};
 
 pub use self::watch::{ShareWatch, Shortage};
 use crate::{StoreError, key::CellKey};

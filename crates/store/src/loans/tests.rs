@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use tollgate_loans::protocol::{self, Share};
 use tollgate_loans::shares::{FormerWeights, RegionShares, RegionWeight, RegionWeights, WeightTable};
-use tollgate_loans::{
-    protocol::{self, Share},
-    table::RegionName,
-    terms::MAX_SKEW_MICROS,
-};
+use tollgate_loans::{table::RegionName, terms::MAX_SKEW_MICROS};
 
 use super::*;
 use crate::{Store, test_prelude::*};

@@ -1,35 +1,21 @@
 //! Counters of which the region runs short, as the verdicts of this process show it.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    hash::BuildHasher as _,
-    mem,
-    num::NonZeroU32,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{hash::BuildHasher as _, mem, num::NonZeroU32};
 
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tollgate_core::{
-    RecordId,
-    algorithm::{Policy, Verdict},
-    clock::Timestamp,
-};
-use tollgate_loans::{
-    policy::{self, Demand},
-    terms::{LOAN_MICROS, Moment, Terms},
-};
+use tollgate_core::algorithm::{Policy, Verdict};
+use tollgate_core::{RecordId, clock::Timestamp};
+use tollgate_loans::policy::{self, Demand};
+use tollgate_loans::terms::{LOAN_MICROS, Moment, Terms};
 
 use super::SharedCounter;
-use crate::{
-    Decisions,
-    key::CellKey,
-    request::{Cell, Check, TagRequest},
-};
+use crate::request::{Cell, Check, TagRequest};
+use crate::{Decisions, key::CellKey};
 
 /// Parts of the record of demands, each under a lock of its own.
 const SHARDS: usize = 16;

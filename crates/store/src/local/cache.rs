@@ -3,18 +3,12 @@
 use std::{collections::BTreeMap, mem};
 
 use tokio::time::Instant;
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Charging, Policy, Prefetch, Verdict},
-    descriptor::Hits,
-};
+use tollgate_core::algorithm::{Charging, Policy, Prefetch, Verdict};
+use tollgate_core::{SyncMode, descriptor::Hits};
 
-use super::{
-    demand::HeatFilter,
-    denial::Denial,
-    held_tokens::{HeldTokens, Unused},
-    two_generation_map::{CounterName, TwoGenerationMap},
-};
+use super::held_tokens::{HeldTokens, Unused};
+use super::two_generation_map::{CounterName, TwoGenerationMap};
+use super::{demand::HeatFilter, denial::Denial};
 use crate::request::{Cell, Check, Requests, TagRequest, Verdicts, Veto};
 
 /// Verdicts without a call to a server.

@@ -14,11 +14,8 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Policy, Verdict},
-    clock::Timestamp,
-};
+use tollgate_core::algorithm::{Policy, Verdict};
+use tollgate_core::{SyncMode, clock::Timestamp};
 
 use crate::after;
 

@@ -1,12 +1,8 @@
 //! Cached denials of a server's counters.
 
-use std::{
-    sync::{
-        LazyLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tollgate_core::{algorithm::Verdict, ban::Ban, descriptor::Hits};

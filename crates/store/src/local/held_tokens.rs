@@ -15,11 +15,8 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use tokio::time::Instant;
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Policy, Prefetch, RegionShare, Verdict},
-    descriptor::Hits,
-};
+use tollgate_core::algorithm::{Policy, Prefetch, RegionShare, Verdict};
+use tollgate_core::{SyncMode, descriptor::Hits};
 
 use super::demand::{Heat, LeaseTiming, Rate, SharedRate};
 use crate::{after, request::Check};

@@ -1,29 +1,19 @@
 //! Last verdicts of the counters in use, from which an instance starts when Redis does not decide.
 
-use std::{
-    array,
-    hash::{BuildHasher as _, Hasher as _},
-    mem,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
-    },
-};
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::{array, mem};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
-use tollgate_core::{
-    RecordId,
-    algorithm::{LastVerdict, Verdict},
-    clock::{Clock, Timestamp},
-};
+use tollgate_core::RecordId;
+use tollgate_core::algorithm::{LastVerdict, Verdict};
+use tollgate_core::clock::{Clock, Timestamp};
 
-use crate::{
-    CachePadded,
-    key::CellKey,
-    request::{TagRequest, Verdicts},
-};
+use crate::request::{TagRequest, Verdicts};
+use crate::{CachePadded, key::CellKey};
 
 /// A power of two, so that the upper bits of a hash select the shard.
 const SHARDS: usize = 64;

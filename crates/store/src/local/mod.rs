@@ -27,24 +27,16 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep},
-};
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Charging, Prefetch},
-};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use tollgate_core::SyncMode;
+use tollgate_core::algorithm::{Charging, Prefetch};
 
 use self::cache::CounterCache;
 pub(crate) use self::cache::{LocalDecision, Source};
 pub use self::{denial::recheck_bans, last_verdicts::LastVerdicts, outage_cache::OutageCache};
-use crate::{
-    BackgroundQueue,
-    background_queue::BackgroundSlot,
-    metrics::LiveList,
-    request::{Check, Requests, RunOutcome, TagRequest},
-};
+use crate::request::{Check, Requests, RunOutcome, TagRequest};
+use crate::{BackgroundQueue, background_queue::BackgroundSlot, metrics::LiveList};
 
 /// The caches of all workers and servers.
 static CACHES: LiveList<LocalCache> = LiveList::new();

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tollgate_core::{
-    algorithm::Verdict,
-    ban::{Ban, BanEffect},
-};
+use tollgate_core::algorithm::Verdict;
+use tollgate_core::ban::{Ban, BanEffect};
 
 use super::{last_verdicts::LastVerdicts, two_generation_map::TwoGenerationMap};
 use crate::request::{Cell, Check, RunOutcome, TagRequest, Verdicts};
@@ -79,10 +77,8 @@ impl CachedBans {
 mod tests {
     use std::num::NonZeroU8;
 
-    use tollgate_core::{
-        algorithm::StateSummary,
-        ban::{Ban, BanCheck, BanParameters, BanPolicy},
-    };
+    use tollgate_core::algorithm::StateSummary;
+    use tollgate_core::ban::{Ban, BanCheck, BanParameters, BanPolicy};
 
     use super::*;
     use crate::test_prelude::*;

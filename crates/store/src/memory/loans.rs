@@ -2,23 +2,14 @@
 
 use std::collections::HashMap;
 
-use tollgate_core::{
-    RecordId,
-    algorithm::{
-        CounterState, LoanTotals, Policy, RegionShare,
-        effective_limit::{fill_later, label},
-    },
-    clock::Timestamp,
-};
+use tollgate_core::algorithm::effective_limit::{fill_later, label};
+use tollgate_core::algorithm::{CounterState, LoanTotals, Policy, RegionShare};
+use tollgate_core::{RecordId, clock::Timestamp};
 
 use super::{CounterKey, EvictionRank, LockedShard, MemoryStore};
-use crate::{
-    StoreError,
-    key::CellKey,
-    loans::{Change, SharedCounter, Snapshot},
-    request::{Cell, Check},
-    store::LoanStep,
-};
+use crate::loans::{Change, SharedCounter, Snapshot};
+use crate::request::{Cell, Check};
+use crate::{StoreError, key::CellKey, store::LoanStep};
 
 /// Maximum number of counters with loans in a shard.
 const MAX_ENTRIES: usize = 1_024;

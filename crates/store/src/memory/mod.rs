@@ -11,23 +11,16 @@ use futures_util::future::{BoxFuture, Either, FutureExt as _};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tokio::time::Instant;
-use tollgate_core::{
-    RecordId,
-    algorithm::{Charging, CounterState, Policy, Verdict},
-    ban::{Ban, BanCheck, BanEffect, BanRecord},
-    clock::{Clock, Timestamp},
-    descriptor::Hits,
-};
+use tollgate_core::algorithm::{Charging, CounterState, Policy, Verdict};
+use tollgate_core::ban::{Ban, BanCheck, BanEffect, BanRecord};
+use tollgate_core::clock::{Clock, Timestamp};
+use tollgate_core::{RecordId, descriptor::Hits};
 
 use self::loans::LoanBook;
 use self::shard::{CounterKey, EvictionRank, Shard};
-use crate::{
-    CachePadded, StoreError,
-    key::CellKey,
-    loans::SharedCounter,
-    request::{Cell, Check, TagRequest, Verdicts},
-    store::{CounterStore, LoanStep, PendingDecision, TimeLimits},
-};
+use crate::request::{Cell, Check, TagRequest, Verdicts};
+use crate::store::{CounterStore, LoanStep, PendingDecision, TimeLimits};
+use crate::{CachePadded, StoreError, key::CellKey, loans::SharedCounter};
 
 /// A power of two, so that a few bits of a hash select the shard.
 const SHARDS: usize = 64;

@@ -8,17 +8,11 @@ use tokio::time::{Instant, timeout_at};
 use tollgate_core::algorithm::{Loan, LoanTotals};
 use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
-use super::{
-    RedisStore, ScriptClock, Topology,
-    error::{self, SendError},
-    script::{self, Script},
-};
-use crate::{
-    StoreError, after,
-    key::CellKey,
-    loans::{Change, SharedCounter, Snapshot},
-    store::LoanStep,
-};
+use super::error::{self, SendError};
+use super::script::{self, Script};
+use super::{RedisStore, ScriptClock, Topology};
+use crate::loans::{Change, SharedCounter, Snapshot};
+use crate::{StoreError, after, key::CellKey, store::LoanStep};
 
 /// Sums of reported utilization, which the instances share.
 static UTILIZATION: LazyLock<Script> =

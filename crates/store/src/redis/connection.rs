@@ -1,25 +1,17 @@
 //! A connection to one server, and the background task that maintains it.
 
-use std::{
-    convert::Infallible,
-    future::pending,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{convert::Infallible, future::pending, sync::Arc};
 
 use ::redis::{Cmd, ErrorKind, Pipeline, RedisError, Value, aio::MultiplexedConnection, cmd};
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 use tollgate_runtime::{backoff::Backoff, log_budget::LogBudget, outage::OutageLog, redact};
 
-use super::{
-    error::{SendError, needs_reconnect},
-    script::{self, check_error},
-    servers::{ConnectionGauge, LinkState, Server},
-    targets::Target,
-};
+use super::error::{SendError, needs_reconnect};
+use super::script::{self, check_error};
+use super::servers::{ConnectionGauge, LinkState, Server};
+use super::targets::Target;
 
 /// Pause after a first failed attempt to connect.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);

@@ -5,24 +5,15 @@ use std::{collections::HashSet, time::Duration};
 use ::redis::{Cmd, cmd};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate_core::{
-    RecordId,
-    algorithm::{Algorithm, Charging, Parameters, Policy},
-    descriptor::{Entry, Hits},
-    quota::{Quota, Unit, Window},
-};
+use tollgate_core::RecordId;
+use tollgate_core::algorithm::{Algorithm, Charging, Parameters, Policy};
+use tollgate_core::descriptor::{Entry, Hits};
+use tollgate_core::quota::{Quota, Unit, Window};
 
-use super::{
-    RedisStore,
-    connect::text,
-    error::{self, SendError},
-    info,
-};
-use crate::{
-    StoreError, after,
-    key::CellKey,
-    request::{Check, TagRequest},
-};
+use super::error::{self, SendError};
+use super::{RedisStore, connect::text, info};
+use crate::request::{Check, TagRequest};
+use crate::{StoreError, after, key::CellKey};
 
 /// Pause after a failed attempt.
 const ATTEMPT_INTERVAL: Duration = Duration::from_millis(250);

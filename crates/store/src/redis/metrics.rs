@@ -1,18 +1,14 @@
 //! Metrics of calls to Redis, of calls decided without it, and of the connections.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_metrics::{Computed, Counter, Histogram, StripedFamily, Unit};
 
 pub use super::servers::breakers_open;
 use super::servers::{self, OpenBreaker, Server};
-use crate::{
-    local::{LocalDecision, Source},
-    request::Verdicts,
-};
+use crate::local::{LocalDecision, Source};
+use crate::request::Verdicts;
 
 pub(super) static CALLS: StripedFamily<4, 1> = StripedFamily::with_series(
     "tollgate_redis_calls_total",

@@ -34,29 +34,16 @@ use tollgate_metrics::Metric;
 use tollgate_runtime::outage::SharedOutageLog;
 use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
-pub use self::{
-    auxiliary_scripts::{Reply, add_utilization},
-    first_decision::{Undecided, first_decision},
-    script::{CommandKeys, Run, RunOutcome, Script},
-    settings::RedisSettings,
-    store_clock::ScriptClock,
-    url::RedisUrl,
-};
-use self::{
-    batch::{Batcher, RequestOptions, Submission},
-    cluster::Cluster,
-    connection::Connection,
-    error::SendError,
-    url::Address,
-};
-use crate::{
-    BackgroundQueue, Decision, StoreError, after,
-    key::CellKey,
-    loans::SharedCounter,
-    local::{LastVerdicts, OutageCache},
-    request::{TagRequest, Verdicts},
-    store::{CounterStore, LoanStep, PendingDecision, TimeLimits},
-};
+pub use self::auxiliary_scripts::{Reply, add_utilization};
+use self::batch::{Batcher, RequestOptions, Submission};
+pub use self::first_decision::{Undecided, first_decision};
+pub use self::script::{CommandKeys, Run, RunOutcome, Script};
+use self::{cluster::Cluster, connection::Connection, error::SendError, url::Address};
+pub use self::{settings::RedisSettings, store_clock::ScriptClock, url::RedisUrl};
+use crate::local::{LastVerdicts, OutageCache};
+use crate::request::{TagRequest, Verdicts};
+use crate::store::{CounterStore, LoanStep, PendingDecision, TimeLimits};
+use crate::{BackgroundQueue, Decision, StoreError, after, key::CellKey, loans::SharedCounter};
 
 /// Metrics of a store in Redis.
 pub static METRICS: &[&dyn Metric] = &[

@@ -12,12 +12,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tollgate_runtime::backoff::lengthened;
 
-use super::{
-    connect::{ConnectError, ConnectTemplate, named, preload_scripts, text},
-    error::shown,
-    script::CommandKeys,
-    url::Address,
-};
+use super::connect::{ConnectError, ConnectTemplate, named, preload_scripts, text};
+use super::{error::shown, script::CommandKeys, url::Address};
 use crate::after;
 
 /// Time limit for the responses of the sentinels, new connections included.

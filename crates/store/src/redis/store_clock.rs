@@ -1,10 +1,8 @@
 //! The clock of decisions, and the estimate of the servers' time: the windows of a calendar that a call states are those
 //! around it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use ::redis::RedisError;
 use tollgate_core::clock::{Clock, Timestamp};

@@ -5,10 +5,8 @@ use std::mem;
 use foldhash::quality::RandomState;
 use hashbrown::{HashMap, hash_map};
 
-use crate::{
-    key::{KeyEntries, OwnedEntry},
-    sampler::Sample,
-};
+use crate::key::{KeyEntries, OwnedEntry};
+use crate::sampler::Sample;
 
 /// Maximum number of keys between two takes; further ones are not counted.
 const MAX_KEYS: usize = 65_536;

@@ -9,26 +9,19 @@ mod lines;
 mod settings;
 mod socket;
 
-use std::{
-    io,
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use tokio::{sync::oneshot, time::timeout};
 use tollgate_metrics::{DeltaSources, Deltas};
 use tollgate_runtime::outage::OutageLog;
 
-use self::{
-    lines::Lines,
-    socket::{Packets, Socket},
-};
+use self::lines::Lines;
+use self::socket::{Packets, Socket};
 
-pub use self::{
-    lines::{Rewrite, StatsdFormat},
-    settings::{Rewrites, StatsdServer, StatsdSettings, Tags, Target},
-};
+pub use self::lines::{Rewrite, StatsdFormat};
+pub use self::settings::{Rewrites, StatsdServer, StatsdSettings, Tags, Target};
 
 /// Time limit for all packets of an interval.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);

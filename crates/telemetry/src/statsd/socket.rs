@@ -1,11 +1,9 @@
 //! Packs lines into packets, and sends these over a socket: UDP, TCP or unix datagrams.
 
-use std::{
-    io::{self, ErrorKind, Read as _, Write as _},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket},
-    os::unix::net::UnixDatagram,
-    time::{Duration, Instant},
-};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
 
 use tollgate_metrics::Receipt;
 
@@ -247,16 +245,10 @@ fn left(until: Instant) -> io::Result<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::Read as _,
-        net::{TcpListener, UdpSocket},
-        sync::{
-            Arc,
-            atomic::{AtomicU64, Ordering},
-        },
-        thread,
-        time::Duration,
-    };
+    use std::net::{TcpListener, UdpSocket};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::{io::Read as _, thread, time::Duration};
 
     use crate::statsd::Target;
 

@@ -8,17 +8,12 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse, trace_service_client::TraceServiceClient,
 };
 use prost::Message as _;
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, sleep, timeout_at},
-};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout_at};
 use tollgate_flags::Headers;
 use tollgate_runtime::{backoff::Backoff, bounded_file, http_client, redact};
-use tonic::{
-    Code, Request, Response, Status,
-    metadata::MetadataMap,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
-};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
 use ureq::Agent;
 
 use super::settings::{OtlpProtocol, TraceSettings};

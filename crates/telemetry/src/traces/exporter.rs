@@ -3,32 +3,21 @@
 use std::{thread, time::Duration};
 
 use opentelemetry::{InstrumentationScope, KeyValue};
-use opentelemetry_proto::{
-    tonic::collector::trace::v1::ExportTraceServiceRequest,
-    transform::{
-        common::tonic::ResourceAttributesWithSchema, trace::tonic::group_spans_by_resource_and_scope,
-    },
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::transform::{
+    common::tonic::ResourceAttributesWithSchema, trace::tonic::group_spans_by_resource_and_scope,
 };
 use opentelemetry_sdk::Resource;
-use tokio::{
-    runtime::Builder,
-    select,
-    sync::{mpsc, oneshot},
-    time::{Instant, sleep, timeout_at},
-};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio::{runtime::Builder, select};
 use tokio_util::sync::CancellationToken;
 use tollgate_flags::DescriptorArgument;
-use tollgate_runtime::{
-    outage::OutageLog,
-    panics::{self, CancelOnPanic},
-};
+use tollgate_runtime::outage::OutageLog;
+use tollgate_runtime::panics::{self, CancelOnPanic};
 
-use super::{
-    TraceSettings,
-    collector::{Collector, EXPORT_TIMEOUT},
-    metrics,
-    span::Record,
-};
+use super::collector::{Collector, EXPORT_TIMEOUT};
+use super::{TraceSettings, metrics, span::Record};
 
 /// Maximum number of calls in a batch.
 const MAX_BATCH_CALLS: usize = 512;

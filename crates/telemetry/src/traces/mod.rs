@@ -11,8 +11,6 @@ mod settings;
 mod span;
 mod tracer;
 
-pub use self::{
-    settings::{OtlpProtocol, TraceSettings},
-    span::Span,
-    tracer::{TraceExporter, Tracer},
-};
+pub use self::settings::{OtlpProtocol, TraceSettings};
+pub use self::span::Span;
+pub use self::tracer::{TraceExporter, Tracer};

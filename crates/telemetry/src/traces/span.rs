@@ -1,9 +1,7 @@
 //! Span of a call in progress, and its record, which is converted to spans of OpenTelemetry.
 
-use opentelemetry::{
-    InstrumentationScope, KeyValue,
-    trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState},
-};
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tokio::sync::mpsc::Sender;
 use tollgate_core::clock::{Clock, Timestamp};

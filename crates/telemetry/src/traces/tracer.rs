@@ -3,26 +3,20 @@
 
 use std::time::Duration;
 
-use opentelemetry::{
-    Context,
-    propagation::{Extractor, TextMapPropagator as _},
-    trace::{SpanContext, TraceContextExt as _, TraceState},
-};
+use opentelemetry::Context;
+use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
+use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::timeout,
-};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tollgate_core::clock::Clock;
 use tollgate_runtime::redact::beginning;
 use tonic::metadata::MetadataMap;
 
-use super::{
-    TraceSettings,
-    exporter::{self, FINAL_EXPORT_TIMEOUT},
-    span::{CallResult, Record, Span, random_span, random_trace},
-};
+use super::TraceSettings;
+use super::exporter::{self, FINAL_EXPORT_TIMEOUT};
+use super::span::{CallResult, Record, Span, random_span, random_trace};
 
 /// Maximum number of calls waiting for export. Further ones are dropped and counted.
 const MAX_QUEUED_CALLS: usize = 2_048;

@@ -9,10 +9,8 @@ use tollgate_proto::ratelimit::config::ratelimit::v3::{
 };
 use tollgate_rules::{Rules, config::load_files};
 
-use super::{
-    budget::{MAX_DESCRIPTORS, MAX_VALUES},
-    *,
-};
+use super::budget::{MAX_DESCRIPTORS, MAX_VALUES};
+use super::*;
 
 /// A descriptor in both forms.
 #[derive(Clone, Debug)]

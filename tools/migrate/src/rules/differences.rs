@@ -1,17 +1,13 @@
 //! Differences in behaviour that apply to the rules.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
-use tollgate::{
-    config::{Options, is_of_reference},
-    metrics::series::MAX_RULES,
-    rules::{Rule, Rules},
-};
+use tollgate::config::{Options, is_of_reference};
+use tollgate::metrics::series::MAX_RULES;
+use tollgate::rules::{Rule, Rules};
 
 use super::{IgnoredFiles, texts};
 use crate::yaml::documents;

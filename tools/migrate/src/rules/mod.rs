@@ -5,13 +5,9 @@ mod differences;
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
 use serde::Serialize;
-use tollgate::{
-    config::{self, LoadError, Loaded, Options, Severity},
-    directory,
-    limiter::explain::limit_text,
-    quota::Unit,
-    rules::{Limit, Rule, Rules, Value},
-};
+use tollgate::config::{self, LoadError, Loaded, Options, Severity};
+use tollgate::rules::{Limit, Rule, Rules, Value};
+use tollgate::{directory, limiter::explain::limit_text, quota::Unit};
 
 pub use self::differences::Difference;
 

@@ -11,12 +11,8 @@ use std::time::Duration;
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use crate::{
-    clock::Timestamp,
-    descriptor::Hits,
-    lease::LeaseId,
-    quota::{Quota, Window},
-};
+use crate::quota::{Quota, Window};
+use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId};
 
 const START: u64 = 1_700_000_000_000_000;
 

@@ -9,10 +9,8 @@ use proptest::prelude::*;
 use super::*;
 use tollgate_fixtures::frame;
 
-use crate::{
-    SHOULD_RATE_LIMIT_PATH,
-    frames::{FrameScanner, Piece},
-};
+use crate::SHOULD_RATE_LIMIT_PATH;
+use crate::frames::{FrameScanner, Piece};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

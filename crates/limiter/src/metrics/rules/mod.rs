@@ -4,32 +4,20 @@
 //! the rules and activated and dropped with it. The series outlive it, so that a rule of the next version continues
 //! them.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 use serde::Serialize;
-use tollgate_core::{
-    algorithm::{Algorithm, Verdict},
-    descriptor::{Entry, Hits},
-};
-use tollgate_metrics::{
-    Computed, Declared, MetricKind, Striped, StripedCounter, publish,
-    series::{self, KINDS, NoSeries, Room, Series},
-};
+use tollgate_core::algorithm::{Algorithm, Verdict};
+use tollgate_core::descriptor::{Entry, Hits};
+use tollgate_metrics::series::{self, KINDS, NoSeries, Room, Series};
+use tollgate_metrics::{Computed, Declared, MetricKind, Striped, StripedCounter, publish};
 use tollgate_rules::{Companion, Domain, List, Rule, Rules, Scope};
 
-use super::{
-    ALGORITHMS, algorithm_index, algorithm_sums,
-    by_rule::{self, CountersByRule, SHARE_SERIES},
-    lists::ListCounters,
-    rollout::RolloutCounters,
-};
+use super::by_rule::{self, CountersByRule, SHARE_SERIES};
+use super::{ALGORITHMS, algorithm_index, algorithm_sums, lists::ListCounters, rollout::RolloutCounters};
 use crate::decision::{Limited, Shed};
 
 /// Path of the limit overrides of requests.

@@ -8,7 +8,5 @@ mod region;
 mod tables;
 mod world;
 
-pub(crate) use self::{
-    plan::{Borrowing, Mishap, Plan, Traffic},
-    world::{Report, run},
-};
+pub(crate) use self::plan::{Borrowing, Mishap, Plan, Traffic};
+pub(crate) use self::world::{Report, run};

@@ -3,13 +3,9 @@
 use std::collections::VecDeque;
 
 use super::{cell::Cell, plan::Plan, tables::Tables};
-use crate::{
-    ledger::Ledger,
-    policy::Demand,
-    protocol::{self, Usage},
-    table::RegionName,
-    terms::{LimitKind, Moment, Terms},
-};
+use crate::protocol::{self, Usage};
+use crate::terms::{LimitKind, Moment, Terms};
+use crate::{ledger::Ledger, policy::Demand, table::RegionName};
 
 /// Time of all clocks at the start of a run, in microseconds since the epoch; no multiple of any window.
 pub(crate) const EPOCH: u64 = 1_700_000_000_000_000;

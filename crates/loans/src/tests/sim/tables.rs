@@ -3,19 +3,13 @@
 use std::{cell::Cell, num::NonZeroU32, time::Duration};
 
 use crate::shares::{Demarcation, RegionShares, RegionWeight, RegionWeights, TableState, WeightTable};
-use tollgate_core::{
-    algorithm::{Algorithm, Parameters, Policy},
-    clock::Timestamp,
-    hash_of,
-    quota::{Quota, Window},
-};
+use tollgate_core::algorithm::{Algorithm, Parameters, Policy};
+use tollgate_core::quota::{Quota, Window};
+use tollgate_core::{clock::Timestamp, hash_of};
 
 use super::plan::Plan;
-use crate::{
-    fault::{Fault, is_injected},
-    table::RegionName,
-    terms::LimitKind,
-};
+use crate::fault::{Fault, is_injected};
+use crate::{table::RegionName, terms::LimitKind};
 
 /// A region's file: weights by region, 0 for a lost one.
 #[derive(Clone, Debug, PartialEq, Eq)]

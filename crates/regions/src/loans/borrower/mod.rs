@@ -3,37 +3,20 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    convert::Infallible,
-    future::pending,
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use tokio::{
-    select,
-    sync::Notify,
-    time::{Instant, sleep, sleep_until, timeout},
-};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::{select, sync::Notify};
 use tollgate_core::{RecordId, clock::Clock};
 use tollgate_limiter::{AwaitedLoans, Replicas};
 use tollgate_proto::tollgate::region::v1::counter_reply::Result as Outcome;
-use tollgate_store::{
-    Store,
-    key::CellKey,
-    loans::{
-        Loans, ShareWatch, SharedCounter,
-        regions::{
-            message::LoanRequest,
-            policy::{self, Demand, LoanRequestBudgets},
-            protocol,
-            table::RegionName,
-        },
-    },
-};
+use tollgate_store::loans::regions::policy::{self, Demand, LoanRequestBudgets};
+use tollgate_store::loans::regions::{message::LoanRequest, protocol, table::RegionName};
+use tollgate_store::loans::{Loans, ShareWatch, SharedCounter};
+use tollgate_store::{Store, key::CellKey};
 
 use super::LEDGER_TIMEOUT;
 use crate::{Regions, loans, metrics};

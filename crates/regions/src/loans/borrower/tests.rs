@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate_core::{
-    algorithm::{Algorithm, Parameters, Policy, RegionShare},
-    descriptor::Entry,
-    quota::{Quota, Unit, Window},
-};
+use tollgate_core::algorithm::{Algorithm, Parameters, Policy, RegionShare};
+use tollgate_core::descriptor::Entry;
+use tollgate_core::quota::{Quota, Unit, Window};
 
 use super::*;
 

@@ -8,22 +8,16 @@ mod tests;
 
 use std::{convert::Infallible, error::Error, pin::pin, sync::Arc, time::Duration};
 
-use tokio::{
-    select,
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
-    task::JoinSet,
-    time::{Instant, timeout_at},
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{Instant, timeout_at};
+use tokio::{select, task::JoinSet};
 use tollgate_proto::tollgate::region::v1::{DecideReply, DecideRequest, regions_client::RegionsClient};
 use tollgate_runtime::{log_budget::LogBudget, redact::with_sources};
 use tollgate_store::{StoreError, request::Verdicts};
 use tonic::{Code, Response, Status, transport::Channel};
 
-use super::{
-    PrimaryCall, PrimaryQueue,
-    breaker::{Attempt, Breaker},
-    wire,
-};
+use super::breaker::{Attempt, Breaker};
+use super::{PrimaryCall, PrimaryQueue, wire};
 use crate::{Regions, metrics};
 
 /// Shortest time from one message to the next.

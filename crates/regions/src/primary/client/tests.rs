@@ -10,10 +10,8 @@ use tollgate_store::{MemoryStore, Store, request::Veto};
 use tonic::transport::Endpoint;
 
 use super::*;
-use crate::{
-    primary::{PrimaryCalls, PrimaryRole, PrimaryRouter, breaker::Breaker, wire::tests::request},
-    tests::regions,
-};
+use crate::primary::{PrimaryCalls, PrimaryRole, PrimaryRouter, breaker::Breaker, wire::tests::request};
+use crate::tests::regions;
 
 #[tokio::test]
 async fn calls_do_not_wait_behind_messages_that_hang() {

@@ -4,26 +4,18 @@
 //! Only the names of the cells state where a counter is decided ([`CellKey::is_at_primary`]), so that
 //! refunds, releases and deferred charges take the same way as the charge.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::{Instant, timeout_at},
-};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
 use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
+use tollgate_store::request::{TagRequest, Verdicts};
 use tollgate_store::{
     CounterStore, Decision, LateOutcome, LateReply, LoanStep, PendingDecision, StoreError, TimeLimits,
-    key::CellKey,
-    loans::SharedCounter,
-    local::OutageCache,
-    request::{TagRequest, Verdicts},
+    key::CellKey, loans::SharedCounter, local::OutageCache,
 };
 
 /// Maximum number of calls that wait to be sent.

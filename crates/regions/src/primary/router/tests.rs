@@ -3,18 +3,13 @@
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
-use tollgate_core::{
-    RecordId,
-    algorithm::{Algorithm, Charging, Parameters, Policy, Verdict},
-    clock::{Clock, Timestamp},
-    descriptor::{Entry, Hits},
-    quota::{Quota, Unit, Window},
-};
-use tollgate_store::{
-    LateOutcome, MemoryStore, Store, StoreError,
-    key::CellKey,
-    request::{Check, TagRequest, Verdicts},
-};
+use tollgate_core::RecordId;
+use tollgate_core::algorithm::{Algorithm, Charging, Parameters, Policy, Verdict};
+use tollgate_core::clock::{Clock, Timestamp};
+use tollgate_core::descriptor::{Entry, Hits};
+use tollgate_core::quota::{Quota, Unit, Window};
+use tollgate_store::request::{Check, TagRequest, Verdicts};
+use tollgate_store::{LateOutcome, MemoryStore, Store, StoreError, key::CellKey};
 
 use super::{PrimaryCalls, PrimaryQueue, PrimaryRole, PrimaryRouter};
 

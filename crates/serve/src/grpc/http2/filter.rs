@@ -1,18 +1,11 @@
 //! Connection between the socket and HTTP/2: refuses calls that HTTP/2 need not see, counts those that HTTP/2 resets, and notices
 //! resets that HTTP/2 ignores, those after the response.
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Instant,
-};
+use std::task::{Context, Poll, ready};
+use std::{io, pin::Pin, time::Instant};
 
-use crate::{
-    grpc::{overload::EarlyAdmission, unread_responses::UnreadLeases},
-    net::read_budget::ReadBudget,
-    service::metrics,
-};
+use crate::grpc::{overload::EarlyAdmission, unread_responses::UnreadLeases};
+use crate::{net::read_budget::ReadBudget, service::metrics};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate_gate::{
     DATA, FrameHeader, FrameScanner, Gate, Head, Piece, RST_STREAM, ReceivedFrames, Refusals,

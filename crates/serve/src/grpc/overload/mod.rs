@@ -10,22 +10,16 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use hyper::{HeaderMap, http::Extensions};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeMetrics};
 
-use super::{
-    call_headers::{self, SkipStore, Waited},
-    unread_responses::nanos_of,
-};
+use super::call_headers::{self, SkipStore, Waited};
+use super::unread_responses::nanos_of;
 use crate::net::read_budget::ReadBudget;
 
 /// Largest expected time to a response at which the store is still called, in percent of the caller's timeout.

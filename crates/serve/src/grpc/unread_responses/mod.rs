@@ -9,15 +9,10 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::VecDeque,
-    mem,
-    sync::{
-        Arc, LazyLock,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+use std::{collections::VecDeque, mem};
 
 use hyper::body::Bytes;
 use parking_lot::Mutex;

@@ -7,10 +7,8 @@ use prost::Message as _;
 use tollgate_core::clock::{Clock, Timestamp};
 use tollgate_limiter::{ActiveRules, Deadline, HeldPermits, Limiter, Modes};
 use tollgate_proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
-use tollgate_rules::{
-    Rules,
-    config::{Options, load_files},
-};
+use tollgate_rules::Rules;
+use tollgate_rules::config::{Options, load_files};
 use tollgate_store::{MemoryStore, Store};
 use tollgate_telemetry::traces::Span;
 

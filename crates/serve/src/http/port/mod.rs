@@ -10,23 +10,15 @@ use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
-    select,
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::{select, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::panics::CatchUnwind;
 
 use self::requests::RequestService;
-use crate::net::{
-    Port,
-    accept::{self, AcceptLimit, ConnectionActivity, IdleConnections},
-    stall_timeout::StallTimeout,
-    tls::Tls,
-};
+use crate::net::accept::{self, AcceptLimit, ConnectionActivity, IdleConnections};
+use crate::net::{Port, stall_timeout::StallTimeout, tls::Tls};
 
 /// Maximum bytes of a request's head and of a buffered part of its body.
 const BUFFER_BYTES: usize = 64 * 1024;

@@ -1,34 +1,22 @@
 //! Requests of a connection, and the bodies of their responses.
 
-use std::{
-    convert::Infallible,
-    future, io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::{Duration, Instant},
-};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use std::{convert::Infallible, future, io, pin::Pin, sync::Arc};
 
-use axum::{
-    Router,
-    body::{Body, Bytes},
-    http::{HeaderValue, StatusCode, header::CONNECTION},
-    response::{IntoResponse as _, Response},
-};
-use hyper::{
-    Request,
-    body::{Body as _, Frame, Incoming, SizeHint},
-};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, StatusCode, header::CONNECTION};
+use axum::response::{IntoResponse as _, Response};
+use hyper::Request;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::panics::{CatchUnwind, Panicked};
 use tonic::codegen::Service as _;
 
-use crate::net::{
-    Port,
-    accept::{ConnectionActivity, RequestInProgress},
-    unfinished::Unfinished,
-};
+use crate::net::accept::{ConnectionActivity, RequestInProgress};
+use crate::net::{Port, unfinished::Unfinished};
 
 /// Body of a request, after whose end its connection is busy.
 #[derive(Debug)]

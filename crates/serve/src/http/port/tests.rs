@@ -1,16 +1,10 @@
-use std::{
-    io::{Read as _, Write as _},
-    net::TcpStream as Client,
-    time::Instant,
-};
+use std::io::{Read as _, Write as _};
+use std::{net::TcpStream as Client, time::Instant};
 
 use axum::{body::Bytes, routing::any};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    sync::Notify,
-    task::spawn_blocking,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::{sync::Notify, task::spawn_blocking};
 
 use super::*;
 

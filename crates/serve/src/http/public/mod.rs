@@ -4,14 +4,10 @@ pub(super) mod json;
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    extract::{DefaultBodyLimit, State},
-    http::{StatusCode, Uri, header::CONTENT_TYPE},
-    middleware::from_fn,
-    response::IntoResponse,
-    routing::{MethodRouter, any, get},
-};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, Uri, header::CONTENT_TYPE};
+use axum::routing::{MethodRouter, any, get};
+use axum::{Router, middleware::from_fn, response::IntoResponse};
 use tollgate_metrics::Exporter;
 use tollgate_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 

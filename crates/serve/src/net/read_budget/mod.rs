@@ -8,18 +8,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::VecDeque,
-    future::poll_fn,
-    io,
-    pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    task::{Context, Poll, ready},
-    time::{Duration, Instant},
-};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use std::{collections::VecDeque, future::poll_fn, io};
 
 use hyper::rt::{Sleep, Timer};
 use hyper_util::rt::TokioTimer;

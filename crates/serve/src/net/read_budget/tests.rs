@@ -1,16 +1,10 @@
 //! Budgets, marks and the timer of a connection.
 
-use std::{
-    cell::Cell,
-    collections::VecDeque,
-    rc::Rc,
-    task::{Wake, Waker},
-};
+use std::task::{Wake, Waker};
+use std::{cell::Cell, collections::VecDeque, rc::Rc};
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
-    task::LocalSet,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::task::LocalSet;
 
 use super::*;
 

@@ -2,16 +2,12 @@
 
 use std::{io, ops::RangeInclusive, path::Path, sync::Arc};
 
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject as _};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
-    SignatureScheme,
-    client::danger::HandshakeSignatureValid,
-    crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject as _},
-    server::{
-        NoServerSessionStorage, WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
+    SignatureScheme, client::danger::HandshakeSignatureValid, crypto::ring,
 };
 use sha2::{Digest as _, Sha256};
 use tollgate_runtime::{bounded_file, redact};

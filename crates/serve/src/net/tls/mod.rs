@@ -6,11 +6,9 @@ use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    task::spawn_blocking,
-    time::{MissedTickBehavior, interval, timeout},
-};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tollgate_core::clock::Clock;
 

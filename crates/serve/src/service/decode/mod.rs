@@ -7,10 +7,8 @@ use std::str;
 
 use prost::{Message as _, encoding::decode_varint};
 use smallvec::SmallVec;
-use tollgate_core::{
-    descriptor::{Descriptor, Entries, Entry, Hits},
-    quota::{Quota, Unit, Window},
-};
+use tollgate_core::descriptor::{Descriptor, Entries, Entry, Hits};
+use tollgate_core::quota::{Quota, Unit, Window};
 use tollgate_proto::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
     service::ratelimit::v3::RateLimitRequest,

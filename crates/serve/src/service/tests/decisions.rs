@@ -6,11 +6,8 @@ use tollgate_control::SwitchMode;
 use tollgate_limiter::{Fallback, Replicas};
 use tollgate_rules::OnStoreError;
 
-use super::{
-    bans::BANNING,
-    lists::{allow, deny, switch},
-    *,
-};
+use super::lists::{allow, deny, switch};
+use super::{bans::BANNING, *};
 
 fn naming(which: NamedDecisions) -> ResponseOptions {
     ResponseOptions { dynamic_metadata: false, decision_metadata: which, ..options(HeaderStyle::Off) }

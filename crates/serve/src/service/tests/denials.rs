@@ -1,9 +1,7 @@
 //! Headers and bodies of denials, in each of their formats.
 
-use super::{
-    bans::{BANNING, call_each_second},
-    *,
-};
+use super::bans::{BANNING, call_each_second};
+use super::*;
 
 const DENIALS: &str = "
 domain: d

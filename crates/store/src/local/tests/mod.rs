@@ -8,16 +8,12 @@ mod held_tokens;
 use std::num::NonZeroU8;
 
 use smallvec::SmallVec;
-use tollgate_core::{
-    algorithm::{CounterState, StateSummary, Verdict},
-    ban::{Ban, BanCheck, BanEffect, BanParameters, BanPolicy},
-};
+use tollgate_core::algorithm::{CounterState, StateSummary, Verdict};
+use tollgate_core::ban::{Ban, BanCheck, BanEffect, BanParameters, BanPolicy};
 
 use super::{two_generation_map::MAX_GENERATION_ENTRIES, *};
-use crate::{
-    request::{Cell, Verdicts},
-    test_prelude::{self, *},
-};
+use crate::request::{Cell, Verdicts};
+use crate::test_prelude::{self, *};
 
 /// A second of the clock of Redis, in the middle of a minute.
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);

@@ -19,42 +19,27 @@ mod pending;
 mod queue;
 mod responses;
 
-use std::{
-    iter,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{iter, time::Duration};
 
 use ::redis::{Cmd, Value};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use tokio::{
-    sync::{Notify, oneshot},
-    time::Instant,
-};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 use tollgate_metrics::Computed;
 use tollgate_runtime::log_budget::LogBudget;
 
 use self::{driver::Driver, queue::Queue};
+use super::script::{self, CommandKeys, Run};
 use super::{
-    ScriptClock,
-    connection::Connection,
-    error::SendError,
-    info, metrics,
-    script::{self, CommandKeys, Run},
-    servers::Server,
-    store_clock::StoreClock,
-    targets::Target,
+    ScriptClock, connection::Connection, error::SendError, info, metrics, servers::Server,
+    store_clock::StoreClock, targets::Target,
 };
-use crate::{
-    self as store, BackgroundQueue,
-    local::{LocalCache, OutageCache},
-    metrics::LiveList,
-    request::{Requests, TagRequest, Verdicts},
-};
+use crate::local::{LocalCache, OutageCache};
+use crate::request::{Requests, TagRequest, Verdicts};
+use crate::{self as store, BackgroundQueue, metrics::LiveList};
 
 /// Options that all requests of a store have in common.
 #[derive(Clone, Debug)]

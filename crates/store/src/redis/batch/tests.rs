@@ -1,11 +1,9 @@
 //! The driver against a server whose replies the test holds back.
 
-use std::{
-    io::{BufRead, BufReader, Write as _},
-    net::{Ipv4Addr, TcpListener, TcpStream},
-    sync::mpsc::{self, Receiver, Sender},
-    thread,
-};
+use std::io::{BufRead, BufReader, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
 
 use tokio::{sync::oneshot, task::yield_now, time::Instant};
 

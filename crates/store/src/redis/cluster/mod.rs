@@ -12,21 +12,14 @@ use std::{iter, sync::Arc, time::Duration};
 
 use ::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use parking_lot::Mutex;
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep, timeout_at},
-};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
 use tollgate_runtime::backoff::Backoff;
 
 use self::table::{Route, SlotTable};
-use super::{
-    batch::{RequestOptions, Submission},
-    connect::ConnectTemplate,
-    connection::Connection,
-    error::SendError,
-    script::{self, CommandKeys, Run},
-    url::Address,
-};
+use super::batch::{RequestOptions, Submission};
+use super::script::{self, CommandKeys, Run};
+use super::{connect::ConnectTemplate, connection::Connection, error::SendError, url::Address};
 use crate::request::{TagRequest, Verdicts};
 
 /// First pause before another attempt while a slot migrates or nodes disagree; doubles with each further attempt.

@@ -1,27 +1,16 @@
 //! Background task that keeps the slot table current.
 
-use std::{
-    collections::HashSet,
-    pin::pin,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{collections::HashSet, pin::pin, sync::Arc};
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
-use tollgate_runtime::{
-    backoff::{Backoff, lengthened},
-    outage::OutageLog,
-};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tollgate_runtime::backoff::{Backoff, lengthened};
+use tollgate_runtime::outage::OutageLog;
 
-use super::{
-    DiscoveryPhase, SharedCluster,
-    slots::{Range, SLOTS, count_slots, query_slots},
-    table::Route,
-};
+use super::slots::{Range, SLOTS, count_slots, query_slots};
+use super::{DiscoveryPhase, SharedCluster, table::Route};
 use crate::redis::{connection::Connection, url::Address};
 
 /// Time limit for connecting to all masters.

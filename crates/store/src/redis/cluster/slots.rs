@@ -7,12 +7,8 @@ use tokio::time::timeout;
 use tollgate_runtime::redact;
 
 use super::SharedCluster;
-use crate::redis::{
-    connect::{named, text},
-    connection::Connection,
-    error::SendError,
-    url::Address,
-};
+use crate::redis::connect::{named, text};
+use crate::redis::{connection::Connection, error::SendError, url::Address};
 
 /// Number of slots of a cluster.
 pub(super) const SLOTS: usize = 16_384;

@@ -1,13 +1,8 @@
 //! Owners of slots, and connections to nodes.
 
 use super::slots::{Range, SLOTS};
-use crate::redis::{
-    batch::{Batcher, RequestOptions},
-    connect::ConnectTemplate,
-    script::CommandKeys,
-    targets::Target,
-    url::Address,
-};
+use crate::redis::batch::{Batcher, RequestOptions};
+use crate::redis::{connect::ConnectTemplate, script::CommandKeys, targets::Target, url::Address};
 
 /// Maximum number of nodes that only redirections name, until the next refresh lists or drops them. A failover or a
 /// migration names a few; a node that names others without end would lead to a connection to each.

@@ -11,10 +11,8 @@ use sha1_smol::Sha1;
 use tollgate_core::algorithm::Prefetch;
 
 use self::names::with_numbers;
-pub(crate) use self::{
-    pack::{command, pack_parameter},
-    reply::{check_error, is_unreached, read_replies, time_of},
-};
+pub(crate) use self::pack::{command, pack_parameter};
+pub(crate) use self::reply::{check_error, is_unreached, read_replies, time_of};
 pub use crate::request::RunOutcome;
 use crate::{key::CellKey, request::TagRequest};
 

@@ -3,17 +3,14 @@
 //! The parts in `lua/` use the names, and [`with_numbers`] replaces them before a script is loaded, so that they cost Redis
 //! nothing. `docs/internals/redis-protocol-and-lua.md` has them in a table.
 
-use tollgate_core::{
-    algorithm::{
-        RecordKind,
-        bucket_state::{MIN_SIZE_TICKS, SIZE_SHIFT, TICKS_PER_MICRO, TICKS_PER_MILLI, TICKS_PER_SECOND},
-        budget::{CHARGES_BIT, OPERATION_BIT, TTL_BIT},
-        sliding_window::{MAX_STEPS, SINCE_BITS, WINDOW_BITS},
-        unused_hits::DEBT_BITS,
-    },
-    ban::{BAD_BIT, BALANCE_ZERO, BANNED, LEVEL_BIT, MAX_BALANCE, SECOND_BIT},
-    calendar::{BOUND_BIT, LENGTH_BIT, QUARTER, UNIT_BIT},
+use tollgate_core::algorithm::bucket_state::{
+    MIN_SIZE_TICKS, SIZE_SHIFT, TICKS_PER_MICRO, TICKS_PER_MILLI, TICKS_PER_SECOND,
 };
+use tollgate_core::algorithm::budget::{CHARGES_BIT, OPERATION_BIT, TTL_BIT};
+use tollgate_core::algorithm::sliding_window::{MAX_STEPS, SINCE_BITS, WINDOW_BITS};
+use tollgate_core::algorithm::{RecordKind, unused_hits::DEBT_BITS};
+use tollgate_core::ban::{BAD_BIT, BALANCE_ZERO, BANNED, LEVEL_BIT, MAX_BALANCE, SECOND_BIT};
+use tollgate_core::calendar::{BOUND_BIT, LENGTH_BIT, QUARTER, UNIT_BIT};
 
 /// Defines names, each with its meaning.
 macro_rules! names {

@@ -3,18 +3,13 @@
 use std::time::Duration;
 
 use ::redis::{Cmd, cmd};
-use tollgate_core::{
-    algorithm::{Charging, Prefetch, RegionShare, budget::OPERATION_BIT},
-    ban::{BanCheck, BanEffect},
-    clock::Timestamp,
-    descriptor::Hits,
-};
+use tollgate_core::algorithm::{Charging, Prefetch, RegionShare, budget::OPERATION_BIT};
+use tollgate_core::ban::{BanCheck, BanEffect};
+use tollgate_core::{clock::Timestamp, descriptor::Hits};
 
 use super::{CommandKeys, Run, names::*};
-use crate::{
-    redis::ScriptClock,
-    request::{Cell, Check, Veto},
-};
+use crate::redis::ScriptClock;
+use crate::request::{Cell, Check, Veto};
 
 /// The command that decides `runs`, in order, at about `store_time`.
 pub(crate) fn command<'a>(

@@ -4,20 +4,13 @@ use std::{num::NonZeroU8, time::Duration};
 
 use ::redis::{RedisError, Value};
 use smallvec::SmallVec;
-use tollgate_core::{
-    algorithm::{
-        Algorithm, Charging, CounterState, LedgerSummary, Policy, QueueSummary, StateSummary, Verdict,
-    },
-    ban::Ban,
-    clock::Timestamp,
-    descriptor::Hits,
+use tollgate_core::algorithm::{
+    Algorithm, Charging, CounterState, LedgerSummary, Policy, QueueSummary, StateSummary, Verdict,
 };
+use tollgate_core::{ban::Ban, clock::Timestamp, descriptor::Hits};
 
-use super::{
-    Outcomes, Run, RunOutcome,
-    names::*,
-    pack::{effective_prefetch, effective_share},
-};
+use super::pack::{effective_prefetch, effective_share};
+use super::{Outcomes, Run, RunOutcome, names::*};
 use crate::request::{Check, Verdicts};
 
 /// Redis' errors about keys that a script cannot reach: those of a slot that the node does not serve, or that are absent

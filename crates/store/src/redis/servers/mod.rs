@@ -6,14 +6,9 @@
 
 mod samples;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{collections::BTreeMap, fmt};
 
 use parking_lot::Mutex;
 use tollgate_metrics::{Computed, Declared, Page};

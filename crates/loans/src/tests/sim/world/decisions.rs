@@ -6,19 +6,14 @@ use crate::shares::TableState;
 use fastrand::Rng;
 
 use super::{BATCH_MICROS, Event, World};
-use crate::{
-    fault::{Fault, is_injected},
-    message::{LoanRequest, Reply},
-    policy,
-    protocol::{self, Share},
-    table::RegionName,
-    terms::{LimitKind, Moment, Terms},
-    tests::sim::{
-        cell::Cell,
-        plan::{Borrowing, Mishap, Traffic},
-        region::{EPOCH, InFlight},
-    },
-};
+use crate::fault::{Fault, is_injected};
+use crate::message::{LoanRequest, Reply};
+use crate::protocol::{self, Share};
+use crate::terms::{LimitKind, Moment, Terms};
+use crate::tests::sim::cell::Cell;
+use crate::tests::sim::plan::{Borrowing, Mishap, Traffic};
+use crate::tests::sim::region::{EPOCH, InFlight};
+use crate::{policy, table::RegionName};
 
 /// Attempts to write what was read.
 const MAX_ATTEMPTS: u32 = 8;

@@ -2,10 +2,8 @@
 
 use crate::shares::TableState;
 
-use crate::{
-    message::{LoanRequest, Reply},
-    tests::sim::{plan::Mishap, tables::File},
-};
+use crate::message::{LoanRequest, Reply};
+use crate::tests::sim::{plan::Mishap, tables::File};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Event {

@@ -11,13 +11,10 @@ use fastrand::Rng;
 
 use self::events::{Due, Event};
 pub(crate) use self::report::Report;
-use super::{
-    cell::Cell,
-    oracle::Oracle,
-    plan::{Mishap, Plan},
-    region::{EPOCH, Record, Region},
-    tables::{self, File, Tables},
-};
+use super::plan::{Mishap, Plan};
+use super::region::{EPOCH, Record, Region};
+use super::tables::{self, File, Tables};
+use super::{cell::Cell, oracle::Oracle};
 use crate::table::RegionName;
 
 /// Time for which loan requests are collected into one message, each way.

@@ -6,25 +6,18 @@
 
 use std::sync::Arc;
 
-use axum::{
-    body::Bytes,
-    extract::{self, State, rejection::BytesRejection},
-    http::{
-        StatusCode,
-        header::{CONTENT_TYPE, ORIGIN},
-    },
-    middleware::Next,
-    response::{IntoResponse, Response},
-};
+use axum::extract::{self, State, rejection::BytesRejection};
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, ORIGIN};
+use axum::response::{IntoResponse, Response};
+use axum::{body::Bytes, middleware::Next};
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde_json::json;
 use tollgate_limiter::HeldPermits;
-use tollgate_proto::{
-    FILE_DESCRIPTOR_SET,
-    envoy::service::ratelimit::v3::{
-        RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server::RateLimitService,
-    },
+use tollgate_proto::FILE_DESCRIPTOR_SET;
+use tollgate_proto::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server::RateLimitService,
 };
 use tonic::{Code, Request, Status};
 

@@ -5,10 +5,8 @@ use tollgate_proto::envoy::service::ratelimit::v3::rate_limit_response::Descript
 use tonic::{async_trait, codegen::Service as _};
 
 use super::*;
-use crate::{
-    http::{PublicParts, public_router},
-    readiness::Readiness,
-};
+use crate::http::{PublicParts, public_router};
+use crate::readiness::Readiness;
 
 /// Responds by the domain of the request, and echoes the decoded request as metadata.
 #[derive(Debug)]

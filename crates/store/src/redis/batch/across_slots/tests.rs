@@ -3,11 +3,8 @@ use smallvec::smallvec;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::{
-    redis::{ScriptClock, batch::pending::Waiter},
-    request::Cell,
-    test_prelude::*,
-};
+use crate::redis::{ScriptClock, batch::pending::Waiter};
+use crate::{request::Cell, test_prelude::*};
 
 fn request(value: &str) -> TagRequest {
     request_of(value, check(policy(Algorithm::FixedWindow, 9, 60), Hits::ONE))

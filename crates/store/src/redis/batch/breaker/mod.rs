@@ -8,10 +8,8 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::redis::{
-    metrics,
-    servers::{OpenBreaker, Server},
-};
+use crate::redis::metrics;
+use crate::redis::servers::{OpenBreaker, Server};
 
 /// The shortest silence that opens the breaker. Servers fork, evict and run slow commands.
 const MIN_SILENCE: Duration = Duration::from_millis(100);

@@ -3,29 +3,19 @@
 //! A server executes all commands that it receives, even those whose callers no longer wait; beyond its capacity, it
 //! soon does nothing else. So a request that would miss its deadline, as `LatencyEstimate` has it, is not sent at all.
 
-use std::{
-    collections::VecDeque,
-    hash::{BuildHasher as _, Hasher as _},
-    mem,
-    time::Duration,
-};
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::{collections::VecDeque, mem, time::Duration};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use tokio::{sync::oneshot, time::Instant};
-use tollgate_core::{
-    algorithm::{Algorithm, Charging},
-    descriptor::Hits,
-};
+use tollgate_core::algorithm::{Algorithm, Charging};
+use tollgate_core::descriptor::Hits;
 
-use super::{
-    DecisionResult, Submission,
-    pending::{BoxedRequest, PendingRequest, Waiter},
-};
-use crate::{
-    redis::error::SendError,
-    request::{Check, TagRequest},
-};
+use super::pending::{BoxedRequest, PendingRequest, Waiter};
+use super::{DecisionResult, Submission};
+use crate::redis::error::SendError;
+use crate::request::{Check, TagRequest};
 
 /// Requests ahead from which on the estimate applies: fewer take hardly any time.
 const MIN_QUEUED_CALLS: usize = 512;

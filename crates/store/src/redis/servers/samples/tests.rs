@@ -1,23 +1,14 @@
-use std::{
-    io::{BufReader, Write as _},
-    net::{TcpListener, TcpStream},
-    sync::Arc,
-    thread,
-};
+use std::io::{BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::{sync::Arc, thread};
 
 use tokio::time::timeout;
 use tollgate_core::clock::Clock;
 use tollgate_metrics::Metric as _;
 
 use super::*;
-use crate::redis::{
-    batch::tests::read_command,
-    connection::{self, Connection},
-    info,
-    script::CommandKeys,
-    servers::Server,
-    targets::Target,
-};
+use crate::redis::connection::{self, Connection};
+use crate::redis::{batch::tests::read_command, info, script::CommandKeys, servers::Server, targets::Target};
 
 #[test]
 fn the_utilization_is_the_cpu_time_between_two_samples() {
