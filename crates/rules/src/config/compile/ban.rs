@@ -8,7 +8,8 @@ use tollgate_core::{
     duration::parse_seconds,
 };
 
-use super::{descriptor::Compiler, limit_keys::StatedLimit, parameters::Reporter};
+use super::Compiler;
+use super::reporter::{Reporter, StatedLimit};
 use crate::{
     Limit, Segment, Value,
     config::{

@@ -9,25 +9,18 @@ use tollgate_core::{
 };
 
 use super::{
-    Origin, Site,
-    domain::DomainBuilder,
-    limit::Defaults,
-    limit_keys,
+    Compiler, Origin, limit_keys,
     mappings::metadata_of,
-    overdraft,
-    parameters::Reporter,
-    pattern::{self, Pattern},
-    several, shedding,
-    tree_level::{Budget, LevelBuilder, MAX_PATH_BYTES},
+    overdraft, pattern, several, shedding,
+    tree_level::{LevelBuilder, MAX_PATH_BYTES, Pattern},
 };
 use crate::{
     Node, Rule, Segment, Wildcard,
     config::{
-        Options, layers,
+        layers,
         problem::Path,
         raw::{Field, RawDescriptor, RawDescriptors, RawRateLimit, Stated},
-        reader::excerpt,
-        yaml::Position,
+        yaml::excerpt,
     },
 };
 
@@ -56,20 +49,7 @@ fn is_stated_below(descriptors: &[Box<RawDescriptor>], flag: ReadFlag) -> bool {
     count(descriptors, flag).is_some_and(|limits| limits > 0)
 }
 
-/// Compiles one file's descriptors into its domain.
-pub(super) struct Compiler<'a> {
-    pub(super) reporter: Reporter<'a>,
-    pub(super) defaults: Defaults,
-    pub(super) domain: &'a mut DomainBuilder,
-    pub(super) budget: &'a mut Budget,
-    pub(super) options: Options,
-}
-
 impl Compiler<'_> {
-    pub(super) fn site(&self, at: Position, path: &Path<'_>) -> Site {
-        Site { origin: Origin { file: self.reporter.file.clone(), at }, path: path.to_string() }
-    }
-
     /// Adds the file's descriptors to the domain's first level, and frees each.
     pub(super) fn descriptors(&mut self, raw: RawDescriptors) {
         // Moved out, so that it can be borrowed beside the rest of the domain.

@@ -20,9 +20,8 @@ use crate::{
     config::{
         problem::{Path, Problems},
         raw::{RawFile, Stated},
-        reader::excerpt,
         vocabulary::nearest,
-        yaml::Position,
+        yaml::{Position, excerpt},
     },
 };
 

@@ -11,8 +11,9 @@ use tollgate_core::{
 };
 
 use super::{
-    descriptor::Compiler,
-    parameters::{AlgorithmParameters, Reporter, unknown},
+    Compiler,
+    parameters::AlgorithmParameters,
+    reporter::{Reporter, unknown},
 };
 use crate::{
     Limit, OnShareExhausted, OnStoreError, Rule, Scope,
@@ -20,9 +21,8 @@ use crate::{
     config::{
         problem::Path,
         raw::{Field, RawRateLimit, Stated},
-        reader::excerpt,
         vocabulary::Mapping as _,
-        yaml::Position,
+        yaml::{Position, excerpt},
     },
 };
 

@@ -1,62 +1,20 @@
 //! Keys of a limit whose meaning depends on its quota and algorithm, or on each other.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use tollgate_core::{
     SyncMode,
-    algorithm::{Algorithm, Policy, queue::MAX_QUEUED},
+    algorithm::{Algorithm, queue::MAX_QUEUED},
 };
 
-use super::{ban, descriptor::Compiler, mappings, overdraft, parameters::Reporter, rollout, scope};
+use super::{Compiler, ban, mappings, overdraft, reporter::StatedLimit, rollout, scope};
 use crate::{
     Limit, NotifyThresholds, OnStoreError, Rule, Scope, Segment,
     config::{
         problem::Path,
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
-        vocabulary::Mapping as _,
-        yaml::Position,
     },
 };
-
-/// A limit as it is stated, with what its other keys depend on.
-#[derive(Clone, Copy)]
-pub(super) struct StatedLimit<'a> {
-    pub(super) descriptor: &'a RawDescriptor,
-    pub(super) segments: &'a [Segment],
-    pub(super) raw: &'a Stated<RawRateLimit>,
-    pub(super) path: &'a Path<'a>,
-    /// The compiled limit; `None` if it is invalid, which was reported.
-    pub(super) limit: Option<&'a Limit>,
-    pub(super) is_overdraft: bool,
-}
-
-impl<'a> StatedLimit<'a> {
-    /// The policy of a valid limit that is not unlimited. A key beside `unlimited` was reported.
-    pub(super) const fn policy(&self) -> Option<&'a Policy> {
-        match self.limit {
-            Some(Limit::Quota { policy, .. }) => Some(policy),
-            Some(Limit::Unlimited) | None => None,
-        }
-    }
-
-    /// Reports an error of a key, at the key or at the limit without it, and returns `None`.
-    pub(super) fn refuse<T>(
-        &self,
-        reporter: &mut Reporter<'_>,
-        key: &str,
-        message: impl fmt::Display,
-    ) -> Option<T> {
-        reporter.refuse(self.at(key), &self.path.key(key), message)
-    }
-
-    pub(super) fn warn(&self, reporter: &mut Reporter<'_>, key: &str, message: impl fmt::Display) {
-        reporter.warning(self.at(key), &self.path.key(key), message);
-    }
-
-    fn at(&self, key: &str) -> Position {
-        self.raw.value.at(key).unwrap_or(self.raw.at)
-    }
-}
 
 /// Reads the keys of the limit at `limit_path` of the descriptor at `path`, as the part of a rule that depends on them; `None`
 /// if one is invalid.

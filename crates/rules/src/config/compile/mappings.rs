@@ -2,14 +2,13 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{descriptor::Compiler, parameters::Reporter};
+use super::{Compiler, reporter::Reporter};
 use crate::{
     Limit, Weights,
     config::{
         problem::Path,
         raw::{RawDescriptor, Stated},
-        reader::{describe, excerpt},
-        yaml::{Content, Meaning, Node},
+        yaml::{Content, Meaning, Node, describe, excerpt},
     },
 };
 

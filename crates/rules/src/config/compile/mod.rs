@@ -13,6 +13,7 @@ mod overdraft;
 mod overriding;
 mod parameters;
 mod pattern;
+mod reporter;
 mod rollout;
 mod scope;
 mod several;
@@ -21,10 +22,7 @@ mod shedding;
 use std::{collections::BTreeMap, fmt, mem, rc::Rc};
 
 pub use self::overriding::override_rule;
-use self::{
-    descriptor::Compiler, domain::DomainBuilder, limit::Defaults, parameters::Reporter, pattern::doubt,
-    tree_level::Budget,
-};
+use self::{domain::DomainBuilder, limit::Defaults, pattern::doubt, reporter::Reporter, tree_level::Budget};
 use super::{
     Options,
     problem::{Path, Problems},
@@ -105,6 +103,21 @@ fn may_merge(
     );
     problems.error(&file.name, at, Path::Root.key("domain"), message);
     false
+}
+
+/// Compiles one file's descriptors into its domain.
+struct Compiler<'a> {
+    reporter: Reporter<'a>,
+    defaults: Defaults,
+    domain: &'a mut DomainBuilder,
+    budget: &'a mut Budget,
+    options: Options,
+}
+
+impl Compiler<'_> {
+    fn site(&self, at: Position, path: &Path<'_>) -> Site {
+        Site { origin: Origin { file: self.reporter.file.clone(), at }, path: path.to_string() }
+    }
 }
 
 /// Position in one of the files.

@@ -9,14 +9,14 @@ use tollgate_core::{
     quota::Quota,
 };
 
-use super::{descriptor::Compiler, limit_keys::StatedLimit, parameters::Reporter};
+use super::Compiler;
+use super::reporter::{Reporter, StatedLimit};
 use crate::{
     Limit, Rule,
     config::{
         problem::Path,
         raw::{Ratio, RawCarry, RawRateLimit, RawReserve, Stated},
-        reader::excerpt,
-        yaml::Position,
+        yaml::{Position, excerpt},
     },
 };
 

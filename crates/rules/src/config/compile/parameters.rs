@@ -1,111 +1,22 @@
 //! Parameters of limits, common to `rate_limit` and `defaults`.
 
-use std::{fmt, ops::RangeInclusive, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use tollgate_core::{
     algorithm::{Algorithm, Parameters, Policy, Reserve},
-    duration::{DurationError, parse_micros, parse_seconds},
+    duration::parse_micros,
     quota::{Quota, Unit},
 };
 
 use super::overdraft::{self, Overdraft, OverdraftDefaults};
+use super::reporter::Reporter;
 use crate::{
-    MAX_RETRY_AFTER_SPREAD, Rule,
+    Rule,
     config::{
-        problem::{Path, Problems},
+        problem::Path,
         raw::{Field, RawRateLimit, Stated},
-        reader::excerpt,
-        vocabulary::{Word, nearest, words},
-        yaml::Position,
     },
 };
-
-/// Reads parameters of one file, and reports its problems.
-pub(super) struct Reporter<'a> {
-    pub(super) file: &'a Rc<str>,
-    pub(super) problems: &'a mut Problems,
-}
-
-impl Reporter<'_> {
-    pub(super) fn error(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
-        self.problems.error(self.file, at, path, message);
-    }
-
-    /// Reports an error, and returns `None`.
-    pub(super) fn refuse<T>(
-        &mut self,
-        at: Position,
-        path: &Path<'_>,
-        message: impl fmt::Display,
-    ) -> Option<T> {
-        self.error(at, path, message);
-        None
-    }
-
-    pub(super) fn warning(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
-        self.problems.warning(self.file, at, path, message);
-    }
-
-    /// Reads `retry_after_spread`, in whole seconds; `None` if it is absent or invalid.
-    pub(super) fn retry_after_spread(
-        &mut self,
-        field: &Field<Rc<str>>,
-        path: &Path<'_>,
-    ) -> Option<Stated<Duration>> {
-        let stated = field.stated()?;
-        let max = MAX_RETRY_AFTER_SPREAD.as_secs() as u32;
-        let seconds = self.duration(
-            stated,
-            &path.key("retry_after_spread"),
-            parse_seconds,
-            0..=max,
-            "0 seconds to 24 hours",
-        )?;
-        Some(Stated { at: stated.at, value: Duration::from_secs(seconds.into()) })
-    }
-
-    /// Reads a duration in a range, which `expected` describes; `None` if it is invalid.
-    pub(super) fn duration<T: PartialOrd>(
-        &mut self,
-        stated: &Stated<Rc<str>>,
-        path: &Path<'_>,
-        parse: fn(&str) -> Result<T, DurationError>,
-        range: RangeInclusive<T>,
-        expected: &str,
-    ) -> Option<T> {
-        let text = excerpt(&stated.value);
-        match parse(&stated.value) {
-            Ok(duration) if range.contains(&duration) => Some(duration),
-            Ok(_) => self.refuse(stated.at, path, format!("`{text}` is out of range; expected {expected}")),
-            Err(error) => self.refuse(stated.at, path, format!("`{text}` is not a duration; {error}")),
-        }
-    }
-
-    /// Reads a value that is a word; `None` if it is absent or invalid.
-    pub(super) fn word<W: Word>(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<W>> {
-        let Stated { at, value: word } = field.stated()?;
-        let value = W::named().into_iter().find(|(name, _)| *name == &**word).map(|(_, value)| value);
-        if value.is_none() {
-            self.error(*at, path, unknown::<W>(word));
-        }
-        value.map(|value| Stated { at: *at, value })
-    }
-
-    pub(super) fn no_limit(&mut self, at: Position, path: &Path<'_>) -> Option<u64> {
-        let message = "has no `requests_per_unit`, so all requests are denied; state 0 if that is meant";
-        self.problems.warning(self.file, at, path, message);
-        Some(0)
-    }
-}
-
-/// Message for an unknown word.
-pub(super) fn unknown<W: Word>(word: &str) -> String {
-    let (word, noun, known) = (excerpt(word), W::NOUN, words::<W>());
-    match nearest(&word, known.iter().copied()) {
-        Some(meant) => format!("`{word}` is not {noun}; did you mean `{meant}`?"),
-        None => format!("`{word}` is not {noun}; expected one of {}", known.join(", ")),
-    }
-}
 
 const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
 const MAX_LEASE_TTL: Duration = Duration::from_secs(Unit::Month.seconds() as u64);

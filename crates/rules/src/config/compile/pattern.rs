@@ -5,8 +5,8 @@ use std::{net::IpAddr, rc::Rc};
 use ipnet::IpNet;
 
 use super::{
-    descriptor::Compiler,
-    tree_level::{MAX_REGEX_BYTES, RegexFailure},
+    Compiler,
+    tree_level::{MAX_REGEX_BYTES, Pattern, RegexFailure},
 };
 use crate::{
     Matcher, Value,
@@ -16,16 +16,6 @@ use crate::{
     },
     path::join,
 };
-
-/// Pattern of a descriptor, with its text.
-#[derive(Debug)]
-pub(super) struct Pattern<'a> {
-    pub(super) matcher: Matcher<'a>,
-    /// `key_value`, or `key` alone; `key_10.0.0.0/8` for a range and `key_~expression` for an expression.
-    /// Unique in a level, so that counters and metrics named by it never mix.
-    pub(super) stated: Box<str>,
-    pub(super) value: Value,
-}
 
 /// Compiles a descriptor's pattern; `None` if it is invalid.
 pub(super) fn compile<'a>(

@@ -2,7 +2,7 @@
 
 use tollgate_core::{EnforcedShare, PathStep, SyncMode, algorithm::Policy};
 
-use super::{descriptor::Compiler, limit_keys::StatedLimit};
+use super::{Compiler, reporter::StatedLimit};
 use crate::{Candidate, Limit, Rollout, Scope, Value, config::raw::Stated, rule::record_id_of};
 
 /// Reads the rollout of a limit; `None` if it is invalid.

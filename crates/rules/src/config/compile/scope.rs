@@ -2,7 +2,7 @@
 
 use tollgate_core::algorithm::{Algorithm, Policy};
 
-use super::{descriptor::Compiler, limit_keys::StatedLimit};
+use super::{Compiler, reporter::StatedLimit};
 use crate::{
     Limit, OnShareExhausted, Scope, TableSize,
     config::{raw::Stated, vocabulary::Mapping as _},

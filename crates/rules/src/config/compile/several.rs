@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
 use tollgate_core::{PathStep, algorithm::Algorithm};
 
-use super::descriptor::Compiler;
+use super::Compiler;
 use crate::{
     Limit, LimitPart, Rule, Scope, Segment,
     config::{
         problem::Path,
         raw::{Field, RawDescriptor, RawInherit, RawLimit, RawRateLimit, Stated},
-        reader::excerpt,
         vocabulary::Mapping as _,
+        yaml::excerpt,
     },
     rule::record_id_of,
 };

@@ -5,14 +5,13 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 use tollgate_core::duration::parse_micros;
 use tollgate_shedding::SheddingPolicy;
 
-use super::{descriptor::Compiler, tree_level::MAX_SHEDDING_RULES};
+use super::{Compiler, tree_level::MAX_SHEDDING_RULES};
 use crate::{
     Rule, Segment, Shedding, UTILIZATION_KEY, Value,
     config::{
         problem::Path,
         raw::{Ratio, RawDescriptor, RawShedding, Stated},
-        reader::excerpt,
-        yaml::Position,
+        yaml::{Position, excerpt},
     },
 };
 

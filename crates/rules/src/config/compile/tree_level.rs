@@ -3,11 +3,21 @@
 
 use std::collections::HashMap;
 
-use super::{Origin, Site, pattern::Pattern};
+use super::{Origin, Site};
 use crate::{
-    Level, Matcher, Node, Regex, RegexError, Segment, Wildcard,
-    config::{problem::Problems, reader::excerpt},
+    Level, Matcher, Node, Regex, RegexError, Segment, Value, Wildcard,
+    config::{problem::Problems, yaml::excerpt},
 };
+
+/// Pattern of a descriptor, with its text.
+#[derive(Debug)]
+pub(super) struct Pattern<'a> {
+    pub(super) matcher: Matcher<'a>,
+    /// `key_value`, or `key` alone; `key_10.0.0.0/8` for a range and `key_~expression` for an expression.
+    /// Unique in a level, so that counters and metrics named by it never mix.
+    pub(super) stated: Box<str>,
+    pub(super) value: Value,
+}
 
 /// Maximum number of wildcards of a level that others are compared with, which bounds the time for warnings.
 const MAX_COMPARED: usize = 1_000;

@@ -12,9 +12,8 @@ use tollgate_core::algorithm::Algorithm;
 use super::{
     problem::{Path, Problems},
     raw::{Field, RawDescriptor, RawFile, RawInherit, RawRateLimit, Stated},
-    reader::excerpt,
     vocabulary::{Mapping as _, nearest},
-    yaml::Layer,
+    yaml::{Layer, excerpt},
 };
 use crate::{StatedValue, Wildcard};
 

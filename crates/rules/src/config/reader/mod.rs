@@ -4,13 +4,12 @@ mod values;
 
 use std::{borrow::Borrow, rc::Rc};
 
-pub(super) use self::values::{describe, excerpt};
 use self::values::{is_null, stated_if};
 use super::{
     problem::{Path, Problems},
     raw::{Field, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
     vocabulary::{KeyStatus, Mapping, Section, Shape, is_of_reference},
-    yaml::{Content, Document, Layer, Meaning, Node, Position, parse},
+    yaml::{Content, Document, Layer, Meaning, Node, Position, describe, parse},
 };
 
 /// Reads a file; `None` if it is not YAML. Its positions are in `layer`.

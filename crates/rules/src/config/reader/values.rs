@@ -14,7 +14,7 @@ use crate::{
             RawReserve, RawShedding, RawThresholds, Stated,
         },
         vocabulary::{Section, Shape},
-        yaml::{Content, Meaning, Node, Position, Scalar},
+        yaml::{Content, Meaning, Node, Position, Scalar, describe, excerpt},
     },
 };
 
@@ -295,31 +295,4 @@ pub(super) fn stated_if<T>(is_valid: bool, node: &Node, value: T) -> Field<T> {
 
 pub(super) fn is_null(node: &Node) -> bool {
     matches!(&node.content, Content::Scalar(scalar) if scalar.meaning() == Meaning::Null)
-}
-
-/// Description of a node for messages.
-pub(in crate::config) fn describe(node: &Node) -> String {
-    let scalar = match &node.content {
-        Content::List(_) => return "a list".to_owned(),
-        Content::Map(_) => return "a mapping".to_owned(),
-        Content::Scalar(scalar) => scalar,
-    };
-    let text = excerpt(&scalar.text);
-    match scalar.meaning() {
-        Meaning::Null => "nothing".to_owned(),
-        Meaning::Bool(value) if *text != value.to_string() => {
-            format!("`{text}`, which YAML reads as {value}")
-        }
-        Meaning::Bool(_) | Meaning::Integer(_) | Meaning::Float(_) => format!("`{text}`"),
-        Meaning::Text => format!("the text \"{text}\""),
-    }
-}
-
-/// Text for messages, truncated if it is long.
-pub(in crate::config) fn excerpt(text: &str) -> String {
-    const MAX_CHARS: usize = 60;
-    match text.char_indices().nth(MAX_CHARS) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).escape_debug().to_string(),
-        None => text.escape_debug().to_string(),
-    }
 }

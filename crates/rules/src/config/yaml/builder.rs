@@ -7,8 +7,7 @@ use std::{
 
 use foldhash::quality::RandomState;
 
-use super::{Content, Mistake, Node, Position};
-use crate::config::reader::excerpt;
+use super::{Content, Mistake, Node, Position, excerpt};
 
 /// Maximum nesting: the tree is walked recursively, and no configuration needs more.
 const MAX_DEPTH: usize = 64;

@@ -261,3 +261,30 @@ fn mistake(bytes: &[u8], at: usize, message: String) -> Mistake {
     let column = String::from_utf8_lossy(column).chars().count().saturating_add(1);
     Mistake { at: Position::new(line, column), path: String::new(), message }
 }
+
+/// Description of a node for messages.
+pub(super) fn describe(node: &Node) -> String {
+    let scalar = match &node.content {
+        Content::List(_) => return "a list".to_owned(),
+        Content::Map(_) => return "a mapping".to_owned(),
+        Content::Scalar(scalar) => scalar,
+    };
+    let text = excerpt(&scalar.text);
+    match scalar.meaning() {
+        Meaning::Null => "nothing".to_owned(),
+        Meaning::Bool(value) if *text != value.to_string() => {
+            format!("`{text}`, which YAML reads as {value}")
+        }
+        Meaning::Bool(_) | Meaning::Integer(_) | Meaning::Float(_) => format!("`{text}`"),
+        Meaning::Text => format!("the text \"{text}\""),
+    }
+}
+
+/// Text for messages, truncated if it is long.
+pub(super) fn excerpt(text: &str) -> String {
+    const MAX_CHARS: usize = 60;
+    match text.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).escape_debug().to_string(),
+        None => text.escape_debug().to_string(),
+    }
+}
