@@ -31,28 +31,20 @@ mod vocabulary;
 #[doc(hidden)]
 pub mod yaml;
 
-use std::{
-    panic::{self, AssertUnwindSafe, UnwindSafe},
-    path::Path,
-};
+use std::panic::{self, AssertUnwindSafe, UnwindSafe};
+use std::path::Path;
 
 use tollgate_core::descriptor::RequestBounds;
 use tollgate_directory::{ALLOW_EMPTY_FILE, DirectoryError, SourceFiles};
 
 pub use tollgate_directory::Fingerprint;
 
-pub use self::{
-    compile::override_rule,
-    layers::{Laid, Overlay, OverlaySlot},
-    problem::{Problem, Report, Severity},
-    region_table::read_regions,
-    vocabulary::{is_of_reference, nearest},
-};
-use self::{
-    problem::{Path as TreePath, Problems},
-    raw::RawFile,
-    yaml::Position,
-};
+pub use self::layers::{Laid, Overlay, OverlaySlot};
+use self::problem::{Path as TreePath, Problems};
+pub use self::problem::{Problem, Report, Severity};
+pub use self::vocabulary::{is_of_reference, nearest};
+pub use self::{compile::override_rule, region_table::read_regions};
+use self::{raw::RawFile, yaml::Position};
 use crate::{Rules, TableSize};
 
 /// Options of loading a configuration.

@@ -4,22 +4,14 @@
 
 use std::rc::Rc;
 
-use tollgate_core::{
-    EnforcedShare, SyncMode,
-    algorithm::{Algorithm, Unsettled},
-    ban::BanMode,
-};
+use tollgate_core::algorithm::{Algorithm, Unsettled};
+use tollgate_core::{EnforcedShare, SyncMode, ban::BanMode};
 
-use super::{
-    problem::Path,
-    reader::{KeyValue, Reader},
-    vocabulary::{
-        Key, Language, Mapping, Presence, Section,
-        Shape::{Duration, RequiredText, Unit, Words},
-        keys, words,
-    },
-    yaml::{Node, Position},
-};
+use super::problem::Path;
+use super::reader::{KeyValue, Reader};
+use super::vocabulary::Shape::{Duration, RequiredText, Unit, Words};
+use super::vocabulary::{Key, Language, Mapping, Presence, Section, keys, words};
+use super::yaml::{Node, Position};
 use crate::{OnShareExhausted, OnStoreError, Scope};
 
 /// Value of an optional key.

@@ -4,13 +4,10 @@ use std::{fmt::Display, rc::Rc};
 
 use tollgate_loans::shares::{MAX_REGIONS, RegionWeight, RegionWeights};
 
-use super::{
-    problem::{Path, Problems, Report},
-    raw::{Field, Stated},
-    reader::Reader,
-    vocabulary::nearest,
-    yaml::{Content, Layer, Node, Position},
-};
+use super::problem::{Path, Problems, Report};
+use super::raw::{Field, Stated};
+use super::yaml::{Content, Layer, Node, Position};
+use super::{reader::Reader, vocabulary::nearest};
 
 /// Regions of one generation, in the order of their names. Valid by construction.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,19 +3,14 @@
 
 use std::borrow::Cow;
 
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Algorithm, Unsettled},
-    ban::BanMode,
-    quota::Unit,
-};
+use tollgate_core::algorithm::{Algorithm, Unsettled};
+use tollgate_core::{SyncMode, ban::BanMode, quota::Unit};
 
-use super::{
-    problem::Path,
-    raw::{RawBan, RawCarryKeys, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawReserve, RawShedding},
-    reader::Reader,
-    yaml::{Node, Position},
+use super::raw::{
+    RawBan, RawCarryKeys, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawReserve, RawShedding,
 };
+use super::yaml::{Node, Position};
+use super::{problem::Path, reader::Reader};
 use crate::{OnShareExhausted, OnStoreError, Scope};
 
 tollgate_core::named! {
@@ -310,10 +305,8 @@ pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        Section::{Defaults, Descriptor, File, RateLimit},
-        *,
-    };
+    use super::Section::{Defaults, Descriptor, File, RateLimit};
+    use super::*;
 
     #[test]
     fn misspelt_keys_have_a_suggestion() {

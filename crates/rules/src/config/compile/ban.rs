@@ -2,22 +2,14 @@
 
 use std::{borrow::Cow, rc::Rc};
 
-use tollgate_core::{
-    algorithm::Algorithm,
-    ban::{BanMode, BanParameters, BanPolicy},
-    duration::parse_seconds,
-};
+use tollgate_core::ban::{BanMode, BanParameters, BanPolicy};
+use tollgate_core::{algorithm::Algorithm, duration::parse_seconds};
 
 use super::Compiler;
 use super::reporter::{Reporter, StatedLimit};
-use crate::{
-    Limit, Segment, Value,
-    config::{
-        problem::Path,
-        raw::{Field, RawBan, Stated},
-        vocabulary::Mapping as _,
-    },
-};
+use crate::config::raw::{Field, RawBan, Stated};
+use crate::config::{problem::Path, vocabulary::Mapping as _};
+use crate::{Limit, Segment, Value};
 
 /// Keys whose values many clients may share.
 const ADDRESS_KEYS: [&str; 2] = ["remote_address", "masked_remote_address"];

@@ -2,27 +2,14 @@
 
 use std::{borrow::Borrow, collections::HashSet, num::NonZeroU64, sync::Arc};
 
-use tollgate_core::{
-    algorithm::Algorithm,
-    descriptor::RequestBounds,
-    lease::{self, LeaseId},
-};
+use tollgate_core::lease::{self, LeaseId};
+use tollgate_core::{algorithm::Algorithm, descriptor::RequestBounds};
 
-use super::{
-    Compiler, Origin, limit_keys,
-    mappings::metadata_of,
-    overdraft, pattern, several, shedding,
-    tree_level::{LevelBuilder, MAX_PATH_BYTES, Pattern},
-};
-use crate::{
-    Node, Rule, Segment, Wildcard,
-    config::{
-        layers,
-        problem::Path,
-        raw::{Field, RawDescriptor, RawDescriptors, RawRateLimit, Stated},
-        yaml::excerpt,
-    },
-};
+use super::tree_level::{LevelBuilder, MAX_PATH_BYTES, Pattern};
+use super::{Compiler, Origin, limit_keys, mappings::metadata_of, overdraft, pattern, several, shedding};
+use crate::config::raw::{Field, RawDescriptor, RawDescriptors, RawRateLimit, Stated};
+use crate::config::{layers, problem::Path, yaml::excerpt};
+use crate::{Node, Rule, Segment, Wildcard};
 
 /// Reads a flag of a descriptor.
 type ReadFlag = fn(&RawDescriptor) -> &Field<bool>;

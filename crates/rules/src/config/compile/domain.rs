@@ -1,29 +1,18 @@
 //! Builder of a domain: what its files state for the whole domain, and the checks that need all of it.
 
-use std::{
-    collections::{HashMap, HashSet},
-    rc::Rc,
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
+use std::{rc::Rc, sync::Arc};
 
-use tollgate_core::{
-    RecordId, SyncMode,
-    algorithm::{Algorithm, Charging},
-};
+use tollgate_core::algorithm::{Algorithm, Charging};
+use tollgate_core::{RecordId, SyncMode};
 
-use super::{
-    Origin, Site,
-    tree_level::{Budget, LevelBuilder},
-};
-use crate::{
-    Domain, Limit, OnStoreError, Rule, Value, Wildcard,
-    config::{
-        problem::{Path, Problems},
-        raw::{RawFile, Stated},
-        vocabulary::nearest,
-        yaml::{Position, excerpt},
-    },
-};
+use super::tree_level::{Budget, LevelBuilder};
+use super::{Origin, Site};
+use crate::config::problem::{Path, Problems};
+use crate::config::raw::{RawFile, Stated};
+use crate::config::vocabulary::nearest;
+use crate::config::yaml::{Position, excerpt};
+use crate::{Domain, Limit, OnStoreError, Rule, Value, Wildcard};
 
 /// Domain to which files add descriptors.
 #[derive(Debug, Default)]

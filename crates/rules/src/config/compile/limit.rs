@@ -3,28 +3,17 @@
 
 use std::{rc::Rc, time::Duration};
 
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Algorithm, Policy, PolicyError},
-    duration::parse_seconds,
-    quota::{Quota, Unit, Window},
-};
+use tollgate_core::algorithm::{Algorithm, Policy, PolicyError};
+use tollgate_core::quota::{Quota, Unit, Window};
+use tollgate_core::{SyncMode, duration::parse_seconds};
 
-use super::{
-    Compiler,
-    parameters::AlgorithmParameters,
-    reporter::{Reporter, unknown},
-};
-use crate::{
-    Limit, OnShareExhausted, OnStoreError, Rule, Scope,
-    calendar::{CalendarError, calendar},
-    config::{
-        problem::Path,
-        raw::{Field, RawRateLimit, Stated},
-        vocabulary::Mapping as _,
-        yaml::{Position, excerpt},
-    },
-};
+use super::reporter::{Reporter, unknown};
+use super::{Compiler, parameters::AlgorithmParameters};
+use crate::calendar::{CalendarError, calendar};
+use crate::config::raw::{Field, RawRateLimit, Stated};
+use crate::config::yaml::{Position, excerpt};
+use crate::config::{problem::Path, vocabulary::Mapping as _};
+use crate::{Limit, OnShareExhausted, OnStoreError, Rule, Scope};
 
 /// Defaults of a file for the keys that its limits omit.
 ///

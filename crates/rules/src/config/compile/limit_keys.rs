@@ -2,19 +2,13 @@
 
 use std::time::Duration;
 
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Algorithm, queue::MAX_QUEUED},
-};
+use tollgate_core::SyncMode;
+use tollgate_core::algorithm::{Algorithm, queue::MAX_QUEUED};
 
 use super::{Compiler, ban, mappings, overdraft, reporter::StatedLimit, rollout, scope};
-use crate::{
-    Limit, NotifyThresholds, OnStoreError, Rule, Scope, Segment,
-    config::{
-        problem::Path,
-        raw::{Field, RawDescriptor, RawRateLimit, Stated},
-    },
-};
+use crate::config::problem::Path;
+use crate::config::raw::{Field, RawDescriptor, RawRateLimit, Stated};
+use crate::{Limit, NotifyThresholds, OnStoreError, Rule, Scope, Segment};
 
 /// Reads the keys of the limit at `limit_path` of the descriptor at `path`, as the part of a rule that depends on them; `None`
 /// if one is invalid.

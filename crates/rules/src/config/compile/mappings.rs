@@ -3,14 +3,10 @@
 use serde_json::{Map, Number, Value};
 
 use super::{Compiler, reporter::Reporter};
-use crate::{
-    Limit, Weights,
-    config::{
-        problem::Path,
-        raw::{RawDescriptor, Stated},
-        yaml::{Content, Meaning, Node, describe, excerpt},
-    },
-};
+use crate::config::problem::Path;
+use crate::config::raw::{RawDescriptor, Stated};
+use crate::config::yaml::{Content, Meaning, Node, describe, excerpt};
+use crate::{Limit, Weights};
 
 /// Value that stands for all others.
 const OTHERS: &str = "*";

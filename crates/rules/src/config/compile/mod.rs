@@ -23,12 +23,9 @@ use std::{collections::BTreeMap, fmt, mem, rc::Rc};
 
 pub use self::overriding::override_rule;
 use self::{domain::DomainBuilder, limit::Defaults, pattern::doubt, reporter::Reporter, tree_level::Budget};
-use super::{
-    Options,
-    problem::{Path, Problems},
-    raw::{Field, RawFile},
-    yaml::Position,
-};
+use super::problem::{Path, Problems};
+use super::raw::{Field, RawFile};
+use super::{Options, yaml::Position};
 use crate::Rules;
 
 /// Compiles `files`, which are sorted by name.

@@ -2,23 +2,15 @@
 
 use std::num::NonZeroU32;
 
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Algorithm, Policy, Reserve, Unsettled},
-    duration::parse_seconds,
-    quota::Quota,
-};
+use tollgate_core::algorithm::{Algorithm, Policy, Reserve, Unsettled};
+use tollgate_core::{SyncMode, duration::parse_seconds, quota::Quota};
 
 use super::Compiler;
 use super::reporter::{Reporter, StatedLimit};
-use crate::{
-    Limit, Rule,
-    config::{
-        problem::Path,
-        raw::{Ratio, RawCarry, RawRateLimit, RawReserve, Stated},
-        yaml::{Position, excerpt},
-    },
-};
+use crate::config::problem::Path;
+use crate::config::raw::{Ratio, RawCarry, RawRateLimit, RawReserve, Stated};
+use crate::config::yaml::{Position, excerpt};
+use crate::{Limit, Rule};
 
 /// Words in names, keys and values of limits of what is counted after the response.
 const POST_PAID_WORDS: [&str; 8] =

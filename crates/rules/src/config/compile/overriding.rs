@@ -5,16 +5,10 @@ use std::{rc::Rc, sync::Arc};
 use tollgate_core::{algorithm::Algorithm, ban::BanPolicy};
 
 use super::{Budget, Compiler, Defaults, DomainBuilder, Reporter};
-use crate::{
-    Derived, Limit, NotifyThresholds, Rule,
-    config::{
-        Options,
-        problem::{Path, Problems, Severity},
-        raw::{Field, RawDescriptor, RawRateLimit, Stated},
-        reader::read_rate_limit,
-        vocabulary::Mapping as _,
-    },
-};
+use crate::config::problem::{Path, Problems, Severity};
+use crate::config::raw::{Field, RawDescriptor, RawRateLimit, Stated};
+use crate::config::{Options, reader::read_rate_limit, vocabulary::Mapping as _};
+use crate::{Derived, Limit, NotifyThresholds, Rule};
 
 /// Name of the text in problems.
 const SOURCE: &str = "override";

@@ -2,21 +2,15 @@
 
 use std::{rc::Rc, time::Duration};
 
-use tollgate_core::{
-    algorithm::{Algorithm, Parameters, Policy, Reserve},
-    duration::parse_micros,
-    quota::{Quota, Unit},
-};
+use tollgate_core::algorithm::{Algorithm, Parameters, Policy, Reserve};
+use tollgate_core::duration::parse_micros;
+use tollgate_core::quota::{Quota, Unit};
 
 use super::overdraft::{self, Overdraft, OverdraftDefaults};
 use super::reporter::Reporter;
-use crate::{
-    Rule,
-    config::{
-        problem::Path,
-        raw::{Field, RawRateLimit, Stated},
-    },
-};
+use crate::Rule;
+use crate::config::problem::Path;
+use crate::config::raw::{Field, RawRateLimit, Stated};
 
 const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
 const MAX_LEASE_TTL: Duration = Duration::from_secs(Unit::Month.seconds() as u64);

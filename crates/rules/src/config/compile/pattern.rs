@@ -4,18 +4,11 @@ use std::{net::IpAddr, rc::Rc};
 
 use ipnet::IpNet;
 
-use super::{
-    Compiler,
-    tree_level::{MAX_REGEX_BYTES, Pattern, RegexFailure},
-};
-use crate::{
-    Matcher, Value,
-    config::{
-        problem::Path,
-        raw::{Field, RawDescriptor, Stated},
-    },
-    path::join,
-};
+use super::Compiler;
+use super::tree_level::{MAX_REGEX_BYTES, Pattern, RegexFailure};
+use crate::config::problem::Path;
+use crate::config::raw::{Field, RawDescriptor, Stated};
+use crate::{Matcher, Value, path::join};
 
 /// Compiles a descriptor's pattern; `None` if it is invalid.
 pub(super) fn compile<'a>(

@@ -3,10 +3,8 @@
 use tollgate_core::algorithm::{Algorithm, Policy};
 
 use super::{Compiler, reporter::StatedLimit};
-use crate::{
-    Limit, OnShareExhausted, Scope, TableSize,
-    config::{raw::Stated, vocabulary::Mapping as _},
-};
+use crate::config::{raw::Stated, vocabulary::Mapping as _};
+use crate::{Limit, OnShareExhausted, Scope, TableSize};
 
 /// Hits of a share below which the shares of an uneven traffic lose much of a limit.
 const MIN_SHARE: u32 = 20;

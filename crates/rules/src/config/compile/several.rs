@@ -5,16 +5,9 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 use tollgate_core::{PathStep, algorithm::Algorithm};
 
 use super::Compiler;
-use crate::{
-    Limit, LimitPart, Rule, Scope, Segment,
-    config::{
-        problem::Path,
-        raw::{Field, RawDescriptor, RawInherit, RawLimit, RawRateLimit, Stated},
-        vocabulary::Mapping as _,
-        yaml::excerpt,
-    },
-    rule::record_id_of,
-};
+use crate::config::raw::{Field, RawDescriptor, RawInherit, RawLimit, RawRateLimit, Stated};
+use crate::config::{problem::Path, vocabulary::Mapping as _, yaml::excerpt};
+use crate::{Limit, LimitPart, Rule, Scope, Segment, rule::record_id_of};
 
 /// Maximum number of limits of one descriptor: each request checks all of them.
 const MAX_LIMITS: usize = 8;

@@ -6,14 +6,10 @@ use tollgate_core::duration::parse_micros;
 use tollgate_shedding::SheddingPolicy;
 
 use super::{Compiler, tree_level::MAX_SHEDDING_RULES};
-use crate::{
-    Rule, Segment, Shedding, UTILIZATION_KEY, Value,
-    config::{
-        problem::Path,
-        raw::{Ratio, RawDescriptor, RawShedding, Stated},
-        yaml::{Position, excerpt},
-    },
-};
+use crate::config::problem::Path;
+use crate::config::raw::{Ratio, RawDescriptor, RawShedding, Stated};
+use crate::config::yaml::{Position, excerpt};
+use crate::{Rule, Segment, Shedding, UTILIZATION_KEY, Value};
 
 /// Key of a request's priority where none is stated.
 const DEFAULT_PRIORITY_KEY: &str = "priority";

@@ -4,10 +4,8 @@
 use std::collections::HashMap;
 
 use super::{Origin, Site};
-use crate::{
-    Level, Matcher, Node, Regex, RegexError, Segment, Value, Wildcard,
-    config::{problem::Problems, yaml::excerpt},
-};
+use crate::config::{problem::Problems, yaml::excerpt};
+use crate::{Level, Matcher, Node, Regex, RegexError, Segment, Value, Wildcard};
 
 /// Pattern of a descriptor, with its text.
 #[derive(Debug)]

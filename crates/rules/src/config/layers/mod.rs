@@ -9,12 +9,10 @@ use std::{collections::HashMap, rc::Rc, sync::Arc};
 
 use tollgate_core::algorithm::Algorithm;
 
-use super::{
-    problem::{Path, Problems},
-    raw::{Field, RawDescriptor, RawFile, RawInherit, RawRateLimit, Stated},
-    vocabulary::{Mapping as _, nearest},
-    yaml::{Layer, excerpt},
-};
+use super::problem::{Path, Problems};
+use super::raw::{Field, RawDescriptor, RawFile, RawInherit, RawRateLimit, Stated};
+use super::vocabulary::{Mapping as _, nearest};
+use super::yaml::{Layer, excerpt};
 use crate::{StatedValue, Wildcard};
 
 pub use self::overlay::{Laid, Overlay, OverlaySlot};

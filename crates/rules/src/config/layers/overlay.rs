@@ -4,25 +4,16 @@
 //! of the limits that its path matches. The files are read with every compilation, since their trees cannot be shared by
 //! threads.
 
-use std::{
-    collections::BTreeSet,
-    path::{Path as FilePath, PathBuf},
-    rc::Rc,
-    sync::Arc,
-};
+use std::path::{Path as FilePath, PathBuf};
+use std::{collections::BTreeSet, rc::Rc, sync::Arc};
 
 use arc_swap::ArcSwapOption;
 use tollgate_directory::{Fingerprint, SourceFiles};
 
 use super::{DescriptorPattern, Identity, KEYS_OF_LIMITS, OTHER_KEYS, TextPattern, default_algorithm, fill};
-use crate::config::{
-    LoadError,
-    problem::{Path, Problems},
-    raw::{Field, RawDescriptor, RawFile, RawRateLimit, Stated},
-    reader, report_unread,
-    vocabulary::Mapping as _,
-    yaml::Position,
-};
+use crate::config::problem::{Path, Problems};
+use crate::config::raw::{Field, RawDescriptor, RawFile, RawRateLimit, Stated};
+use crate::config::{LoadError, reader, report_unread, vocabulary::Mapping as _, yaml::Position};
 
 /// Maximum number of descriptors in an overlay.
 const MAX_PATTERNS: usize = 1_000;

@@ -5,10 +5,8 @@ use std::{fs, path::Path};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{
-    Rule, Rules,
-    config::{LoadError, Loaded, Options, load_files},
-};
+use crate::config::{LoadError, Loaded, Options, load_files};
+use crate::{Rule, Rules};
 
 /// Rules in the shape of those that Envoy Gateway pushes.
 const GENERATED: &str = "

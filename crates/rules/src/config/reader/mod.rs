@@ -5,12 +5,10 @@ mod values;
 use std::{borrow::Borrow, rc::Rc};
 
 use self::values::{is_null, stated_if};
-use super::{
-    problem::{Path, Problems},
-    raw::{Field, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
-    vocabulary::{KeyStatus, Mapping, Section, Shape, is_of_reference},
-    yaml::{Content, Document, Layer, Meaning, Node, Position, describe, parse},
-};
+use super::problem::{Path, Problems};
+use super::raw::{Field, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated};
+use super::vocabulary::{KeyStatus, Mapping, Section, Shape, is_of_reference};
+use super::yaml::{Content, Document, Layer, Meaning, Node, Position, describe, parse};
 
 /// Reads a file; `None` if it is not YAML. Its positions are in `layer`.
 pub(super) fn read(name: &str, bytes: &[u8], layer: Layer, problems: &mut Problems) -> Option<RawFile> {

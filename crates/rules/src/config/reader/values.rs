@@ -5,18 +5,14 @@ use std::rc::Rc;
 use tollgate_core::{EnforcedShare, descriptor::Hits};
 
 use super::{KeyValue, Reader};
-use crate::{
-    NotifyThresholds,
-    config::{
-        problem::Path,
-        raw::{
-            Field, Ratio, RawBan, RawCandidate, RawCarry, RawCarryKeys, RawInherit, RawLimit, RawRateLimit,
-            RawReserve, RawShedding, RawThresholds, Stated,
-        },
-        vocabulary::{Section, Shape},
-        yaml::{Content, Meaning, Node, Position, Scalar, describe, excerpt},
-    },
+use crate::NotifyThresholds;
+use crate::config::problem::Path;
+use crate::config::raw::{
+    Field, Ratio, RawBan, RawCandidate, RawCarry, RawCarryKeys, RawInherit, RawLimit, RawRateLimit,
+    RawReserve, RawShedding, RawThresholds, Stated,
 };
+use crate::config::vocabulary::{Section, Shape};
+use crate::config::yaml::{Content, Meaning, Node, Position, Scalar, describe, excerpt};
 
 impl Reader<'_> {
     pub(in crate::config) fn text(&mut self, node: &Node, path: &Path<'_>) -> Field<Rc<str>> {

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate_core::{
-    algorithm::Algorithm,
-    quota::{Unit, Window},
-};
+use tollgate_core::algorithm::Algorithm;
+use tollgate_core::quota::{Unit, Window};
 
 use super::*;
 use crate::Value;

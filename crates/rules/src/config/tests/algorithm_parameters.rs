@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate_core::{
-    algorithm::{Algorithm, DEFAULT_LEASE_TTL, Parameters},
-    quota::{Unit, Window},
-};
+use tollgate_core::algorithm::{Algorithm, DEFAULT_LEASE_TTL, Parameters};
+use tollgate_core::quota::{Unit, Window};
 
 use super::*;
 

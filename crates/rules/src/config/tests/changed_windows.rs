@@ -1,10 +1,7 @@
 //! Sliding windows whose length changes between two versions of the rules.
 
-use tollgate_core::{
-    algorithm::{Charging, CounterState},
-    clock::Timestamp,
-    descriptor::Hits,
-};
+use tollgate_core::algorithm::{Charging, CounterState};
+use tollgate_core::{clock::Timestamp, descriptor::Hits};
 
 use super::*;
 

@@ -1,9 +1,7 @@
 //! Keys that envoyproxy/ratelimit does not have.
 
-use tollgate_core::{
-    algorithm::{Algorithm, Parameters},
-    quota::{Unit, Window},
-};
+use tollgate_core::algorithm::{Algorithm, Parameters};
+use tollgate_core::quota::{Unit, Window};
 
 use super::*;
 use crate::{OnStoreError, Value};

@@ -1,9 +1,7 @@
 //! Builder of a tree from the parser's events; duplicate keys and merge keys have the semantics of envoyproxy/ratelimit.
 
-use std::{
-    collections::{HashMap, HashSet},
-    rc::Rc,
-};
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use foldhash::quality::RandomState;
 

@@ -10,11 +10,9 @@ use std::{mem, rc::Rc};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
+use self::builder::{Builder, Frame};
 pub(super) use self::scalar::Meaning;
-use self::{
-    builder::{Builder, Frame},
-    scalar::meaning_of,
-};
+use self::scalar::meaning_of;
 
 /// Maximum length of a text in bytes: no request contains a longer one.
 pub const MAX_SCALAR_BYTES: usize = 64 << 10;
