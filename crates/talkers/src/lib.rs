@@ -115,7 +115,7 @@ thread_local! {
     static SAMPLER: RefCell<Sampler> = RefCell::new(COLLECTOR.sampler());
 }
 
-/// Starts collecting, once in a process, on a separate thread. Without sampling, [`counts`] returns nothing.
+/// Starts collecting, once in a process, on a separate thread. Without sampling, [`counts()`] returns nothing.
 ///
 /// # Errors
 /// When the operating system refuses the thread.
