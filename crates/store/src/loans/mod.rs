@@ -114,7 +114,10 @@ impl SharedCounter {
         let kind = match &self.policy {
             Policy::SlidingWindow(_) => LimitKind::SlidingWindow { window },
             Policy::TokenBucket(_) => LimitKind::TokenBucket { window, capacity: fill_micros(&self.policy) },
-            _ => LimitKind::FixedWindow { window },
+            Policy::FixedWindow(_)
+            | Policy::SlidingWindowLog(_)
+            | Policy::Concurrency(_)
+            | Policy::Budget(_) => LimitKind::FixedWindow { window },
         };
         Terms { kind, limit: self.share.limit.get(), base: self.share.base }
     }

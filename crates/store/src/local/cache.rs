@@ -127,7 +127,7 @@ impl CounterCache {
 
     /// Whether tokens may have to be refunded, now or later.
     pub(super) fn may_owe_refunds(&self) -> bool {
-        !self.expiries.is_empty() || !self.unused_tokens.is_empty()
+        !self.expiries.is_empty() || !self.unused_tokens.is_empty() || self.entries.is_evicting()
     }
 
     /// Records the demand for counters of a request that may be charged ahead.
@@ -362,6 +362,8 @@ impl CounterCache {
 
     /// Refunds of tokens that were not spent in time, or of all unspent ones; at most [`MAX_REFUNDS`] of them.
     pub(super) fn refunds_due(&mut self, now: Instant, of_all: bool) -> Requests {
+        self.entries.evict(if of_all { usize::MAX } else { MAX_REFUNDS });
+        self.collect_evicted();
         while self.unused_tokens.len() < MAX_REFUNDS
             && let Some(first) = self.expiries.first_entry().filter(|first| of_all || first.key().0 <= now)
         {
@@ -373,6 +375,7 @@ impl CounterCache {
             });
             self.unused_tokens.extend(unused.map(|unused| (name, unused)));
         }
+        self.collect_evicted();
         let mut requests = Requests::new();
         let first = self.unused_tokens.len().saturating_sub(MAX_REFUNDS);
         for (CounterName { cell, record }, unused) in self.unused_tokens.drain(first..) {

@@ -65,7 +65,11 @@ impl CachedBans {
         if !is_enforced || !check.hits.may_be_withheld() {
             return None;
         }
-        let (verdict, received_at) = (*self.verdicts.lock().get(&cell.key, check.record)?)?;
+        let mut cached = self.verdicts.lock();
+        let known = cached.get(&cell.key, check.record).copied();
+        drop(cached.take_evicted());
+        drop(cached);
+        let (verdict, received_at) = known??;
         let verdict = verdict.later(now.duration_since(received_at));
         let ban = verdict.ban.map(Ban::known);
         let over = check.hits.charged();

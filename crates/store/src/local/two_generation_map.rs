@@ -32,23 +32,33 @@ type Generation<T> = HashTable<(CounterName, T)>;
 pub(super) struct TwoGenerationMap<T> {
     newer: Generation<T>,
     older: Generation<T>,
-    /// The rest of the latest evicted generation.
-    evicting: hash_table::IntoIter<(CounterName, T)>,
-    /// Entries of it that were evicted since the last call of [`Self::take_evicted`].
-    evicted: Vec<(CounterName, T)>,
+    evicted: Evicted<T>,
     hasher: RandomState,
+}
+
+/// The latest generation that lost its place.
+#[derive(Debug)]
+struct Evicted<T> {
+    rest: hash_table::IntoIter<(CounterName, T)>,
+    /// Entries of it that left the map since the last call of [`TwoGenerationMap::take_evicted`].
+    taken: Vec<(CounterName, T)>,
+}
+
+impl<T> Evicted<T> {
+    fn take(&mut self, most: usize) {
+        self.taken.extend(self.rest.by_ref().take(most));
+        if self.rest.len() == 0 {
+            // Frees the table.
+            self.rest = Generation::new().into_iter();
+        }
+    }
 }
 
 impl<T> Default for TwoGenerationMap<T> {
     fn default() -> Self {
         let [newer, older] = [(); 2].map(|()| Generation::new());
-        Self {
-            newer,
-            older,
-            evicting: Generation::new().into_iter(),
-            evicted: Vec::new(),
-            hasher: RandomState::default(),
-        }
+        let evicted = Evicted { rest: Generation::new().into_iter(), taken: Vec::new() };
+        Self { newer, older, evicted, hasher: RandomState::default() }
     }
 }
 
@@ -80,13 +90,24 @@ impl<T> TwoGenerationMap<T> {
     /// Bytes of the tables, without what the entries refer to.
     #[cfg(test)]
     pub(super) fn allocated_bytes(&self) -> usize {
-        let evicting = if self.evicting.len() > 0 { self.older.allocation_size() } else { 0 };
-        self.newer.allocation_size() + self.older.allocation_size() + evicting
+        let evicting = if self.evicted.rest.len() > 0 { self.older.allocation_size() } else { 0 };
+        let taken = self.evicted.taken.capacity() * size_of::<(CounterName, T)>();
+        self.newer.allocation_size() + self.older.allocation_size() + evicting + taken
     }
 
-    /// Takes the entries evicted since the last call.
+    /// Takes the entries that left the map since the last call.
     pub(super) fn take_evicted(&mut self) -> impl Iterator<Item = (CounterName, T)> {
-        self.evicted.drain(..)
+        self.evicted.taken.drain(..)
+    }
+
+    /// Evicts further entries of the generation that lost its place, whether others are inserted or not.
+    pub(super) fn evict(&mut self, most: usize) {
+        self.evicted.take(most);
+    }
+
+    /// Whether entries are still to be evicted or taken.
+    pub(super) fn is_evicting(&self) -> bool {
+        self.evicted.rest.len() > 0 || !self.evicted.taken.is_empty()
     }
 
     /// The value of a counter, which is set to that of `new`, if there is one, if absent.
@@ -109,13 +130,9 @@ impl<T> TwoGenerationMap<T> {
         if newer.len() >= MAX_GENERATION_ENTRIES {
             // Of full size at once: a table that grows moves its entries.
             let newest = Generation::with_capacity(MAX_GENERATION_ENTRIES);
-            self.evicting = mem::replace(&mut self.older, mem::replace(newer, newest)).into_iter();
+            self.evicted.rest = mem::replace(&mut self.older, mem::replace(newer, newest)).into_iter();
         }
-        self.evicted.extend(self.evicting.by_ref().take(EVICTED_AT_A_TIME));
-        if self.evicting.len() == 0 {
-            // Frees the table.
-            self.evicting = Generation::new().into_iter();
-        }
+        self.evicted.take(EVICTED_AT_A_TIME);
         let hasher = &self.hasher;
         let rehash =
             |(name, _): &(CounterName, T)| hasher.hash_one((name.cell.as_bytes(), name.record.as_bytes()));
@@ -144,7 +161,7 @@ mod tests {
             assert!(map.newer.len() + map.older.len() <= 2 * MAX_GENERATION_ENTRIES);
         }
         assert_eq!(
-            evicted + map.evicting.len() + map.newer.len() + map.older.len(),
+            evicted + map.evicted.rest.len() + map.newer.len() + map.older.len(),
             MAX_GENERATION_ENTRIES * 5
         );
         assert!(map.get(&cell(1), record).is_none());

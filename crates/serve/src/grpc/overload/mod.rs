@@ -61,7 +61,7 @@ pub(super) struct AdmissionControl {
     /// Moving average of the CPU time of a call, in nanoseconds.
     call_cost: AtomicU64,
     /// Latest time from the admission of a call to its processing, in nanoseconds, and when it was measured, in
-    /// nanoseconds since the start of the process.
+    /// nanoseconds since the first call.
     queue_wait: AtomicU64,
     queue_wait_at: AtomicU64,
     last_sample: Mutex<Option<BusySample>>,

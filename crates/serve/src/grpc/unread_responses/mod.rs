@@ -65,7 +65,7 @@ pub(super) enum CloseReason {
 #[derive(Debug)]
 pub struct PendingResponse(Arc<Counts>);
 
-/// Nanoseconds since the start of the process.
+/// Nanoseconds since the first use of this clock, which is that of the first call.
 pub fn nanos_of(time: Instant) -> u64 {
     u64::try_from(time.duration_since(*EPOCH).as_nanos()).unwrap_or(u64::MAX)
 }
@@ -76,7 +76,7 @@ impl StallDetector {
         self.0.called_at.store(nanos_of(now), Ordering::Relaxed);
     }
 
-    /// Time of the latest call, in nanoseconds since the start of the process; 0 before the first.
+    /// Time of the latest call, in nanoseconds of [`nanos_of`]; 0 before the first.
     pub fn called_at(&self) -> u64 {
         self.0.called_at.load(Ordering::Relaxed)
     }

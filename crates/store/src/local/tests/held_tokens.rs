@@ -133,21 +133,43 @@ fn a_counter_with_enough_tokens_is_not_charged_ahead_again_beside_another_one() 
     assert!(server.sent > 20 && unused < 10_000, "{} sent, {unused} unused", server.sent);
 }
 
-#[test]
-fn tokens_of_many_counters_are_refunded_in_parts() {
-    let (mut cache, now) = (CounterCache::default(), Instant::now());
+/// A cache with 5 tokens for each of a number of counters.
+fn cache_of(counters: usize, now: Instant) -> CounterCache {
+    let mut cache = CounterCache::default();
     let check = check(0, policy(Algorithm::FixedWindow, 1_000_000), Hits::ONE, SyncMode::Leased);
     let summary = StateSummary::Words([NOW.seconds() + 60, 2, 0]);
     let verdict = check.policy.verdict(summary, NOW, Hits::ONE, true, Charging::Independent);
-    for number in 0..5_000 {
+    for number in 0..counters {
         let cell = Cell { key: cell(number), checks: [check].into_iter().collect() };
         cache.learn(&cell, &check, &verdict, false, 5, now);
     }
+    cache
+}
+
+/// The refunds until none is owed: their number of parts and of tokens.
+fn refunded_in_parts(mut cache: CounterCache, now: Instant, of_all: bool) -> (usize, u64) {
     let (mut parts, mut all) = (0, 0);
     while cache.may_owe_refunds() {
-        let requests = cache.refunds_due(now, true);
+        let requests = cache.refunds_due(now, of_all);
         assert!(requests.len() <= cache::MAX_REFUNDS);
         (parts, all) = (parts + 1, all + refunded(&requests));
     }
+    (parts, all)
+}
+
+#[test]
+fn tokens_of_many_counters_are_refunded_in_parts() {
+    let now = Instant::now();
+    let (parts, all) = refunded_in_parts(cache_of(5_000, now), now, true);
     assert_eq!((parts, all), (5_000_usize.div_ceil(cache::MAX_REFUNDS), 25_000));
+}
+
+#[test]
+fn tokens_of_evicted_counters_are_refunded_though_no_other_counter_follows() {
+    let (now, counters) = (Instant::now(), 2 * MAX_GENERATION_ENTRIES + 100);
+    let expired = now + Duration::from_secs(20);
+    for (at, of_all) in [(now, true), (expired, false)] {
+        let (_, all) = refunded_in_parts(cache_of(counters, now), at, of_all);
+        assert_eq!(all, 5 * counters as u64, "{of_all}");
+    }
 }
