@@ -23,8 +23,9 @@
 //! 6. [`limiter`] folds the verdicts of the counters into one [`decision`], which is encoded as a response. Being over the limit is
 //!    a value, never an error.
 //!
-//! [`directory`] reads and watches files of YAML, and [`config`] compiles them into rules; `xds` receives rules from a control plane; [`control`] keeps
-//! versions of rules, lists and switches. [`bootstrap`] composes the parts. ARCHITECTURE.md has the map of the crates.
+//! [`directory`] reads and watches files of YAML, and [`config`] compiles them into rules; `xds` receives rules from a control
+//! plane; [`control`] keeps versions of rules, lists and switches. [`bootstrap`] composes the parts. ARCHITECTURE.md has the
+//! map of the crates.
 
 // Numbers that a user or the wire states are checked where they are read.
 #![allow(clippy::arithmetic_side_effects)]

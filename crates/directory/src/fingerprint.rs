@@ -4,7 +4,7 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-/// Hash of content: configurations of equal fingerprints are equal.
+/// Hash of all content that loading depends on: directories of equal fingerprints load the same.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 

@@ -1,4 +1,4 @@
-//! Names of regions. Their weights, and changes of these, are in `tollgate_loans::shares`.
+//! Names of regions. Their weights, and changes of these, are in [`shares`](crate::shares).
 
 use std::{fmt, str::FromStr, sync::Arc};
 

@@ -191,7 +191,7 @@ impl<C: Companion> Snapshot<C> {
         let is_active = |rules: &Arc<Rules>| next.rules.as_ref().is_some_and(|next| Arc::ptr_eq(rules, next));
         retired.rules.extend(before.rules.clone().filter(|rules| !is_active(rules)));
         retired.versions.push(before);
-        drop(retired);
+        drop((retired, next));
         self.drop_unused();
     }
 

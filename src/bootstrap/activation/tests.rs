@@ -1,6 +1,9 @@
 //! Activation of rules and overlays from a directory.
 
-use tollgate_rules::Limit;
+use std::time::Duration;
+
+use tollgate_directory::Watcher;
+use tollgate_rules::{Limit, config};
 
 use super::*;
 
@@ -142,6 +145,35 @@ fn invalid_rules_leave_the_valid_ones_active() {
     assert_eq!(test.activator.readiness.phase(), Phase::Ready);
     assert!(Arc::ptr_eq(&test.change("domain: ["), &good));
     assert_eq!(test.activator.readiness.phase(), Phase::Ready);
+}
+
+#[test]
+fn a_watched_directory_recovers_from_an_invalid_version() {
+    let test = activation();
+    let (activator, options) = (test.activator.clone(), test.settings.options);
+    let (taken, versions) = std::sync::mpsc::channel();
+    let _watcher = Watcher::spawn(test.directory.path(), false, None, move |files, is_quiet| {
+        let is_valid =
+            files.as_ref().is_ok_and(|files| config::compile_files(files.clone(), options).is_ok());
+        let reply = activator.take_files(files, is_quiet, options);
+        // The test may have ended.
+        let _ = taken.send(is_valid);
+        reply
+    });
+    let wait_for = |is_wanted: bool| {
+        while versions.recv_timeout(Duration::from_secs(60)).expect("a version") != is_wanted {}
+    };
+    test.write("rules.yaml", &rules(1));
+    while test.activator.rules.load().is_none_or(|rules| rules.rule_count() != 1) {
+        wait_for(true);
+    }
+    test.write("rules.yaml", "domain: [");
+    wait_for(false);
+    assert_eq!(test.activator.rules.load().map(|rules| rules.rule_count()), Some(1));
+    test.write("rules.yaml", &rules(2));
+    while test.activator.rules.load().is_none_or(|rules| rules.rule_count() != 2) {
+        wait_for(true);
+    }
 }
 
 #[test]

@@ -208,6 +208,10 @@ impl LimitAlgorithm for Budget {
         self.window.window_end(now)
     }
 
+    fn prefetched_until(&self, _now: Timestamp) -> Option<Timestamp> {
+        None
+    }
+
     fn apply(&self, ledger: &mut Ledger, now: Timestamp, hits: Hits, _charging: Charging) -> bool {
         self.advance(ledger, now, hits);
         match hits {

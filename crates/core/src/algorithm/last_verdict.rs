@@ -1,4 +1,4 @@
-//! Shares of a limit, and their start from the last verdict on the whole counter.
+//! The last verdict on a counter, from which each instance starts its share of the limit.
 //!
 //! Instances that cannot count together enforce a share of each limit. Of a counter that was in use before, they divide
 //! what remained: the state of the share is one after which it admits the remaining hits, divided by the number of

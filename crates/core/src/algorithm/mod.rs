@@ -40,12 +40,12 @@ use self::{state::StateShape, verdict::MAX_STEP_BACK_WINDOWS};
 
 use crate::quota::Quota;
 
-/// Defines the algorithms, each with its module, the number that marks its records in a store and, if it has one, the value of
-/// the `algorithm` key; and the other kinds of records.
+/// Defines the algorithms, each with its module, the number that marks its records in a store, and the value of the `algorithm`
+/// key or the algorithm that a limit states instead; and the other kinds of records.
 macro_rules! algorithms {
     (
         $dollar:tt
-        algorithms { $($(#[$doc:meta])* $name:ident in $module:ident = $number:literal $(named $key:literal)?,)+ }
+        algorithms { $($(#[$doc:meta])* $name:ident in $module:ident = $number:literal $(named $key:literal)? $(stated $stated:ident)?,)+ }
         other_records { $($(#[$other_doc:meta])* $other:ident = $other_number:literal,)+ }
     ) => {
         $(pub use self::$module::$name;)+
@@ -63,8 +63,16 @@ macro_rules! algorithms {
             /// Value of the `algorithm` key.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $($(Self::$name => $key,)?)+
-                    without_key => without_key.stated().name(),
+                    $($(Self::$name => $key,)? $(Self::$name => Self::$stated.name(),)?)+
+                }
+            }
+
+            /// The algorithm that a limit states.
+            #[must_use]
+            pub const fn stated(self) -> Self {
+                match self {
+                    $($(Self::$name => Self::$stated,)?)+
+                    algorithm => algorithm,
                 }
             }
 
@@ -153,7 +161,7 @@ algorithms! {
         /// Limits the number of requests in flight.
         Concurrency in concurrency = 3 named "concurrency",
         /// A fixed window with reservations: not a value of the key, but the algorithm of a limit with `reserve`.
-        Budget in budget = 6,
+        Budget in budget = 6 stated FixedWindow,
     }
     other_records {
         /// Hits that a region has borrowed of a counter.
@@ -162,7 +170,8 @@ algorithms! {
         Lent = 5,
         /// Counter of a sliding window with more than 65,535 hits.
         LargeSlidingWindow = 9,
-        /// Bans of a counter, see [`crate::ban::BanRecord`].
+        /// Bans of a counter, see [`crate::ban::BanRecord`]. An odd number above 8, so that the words have 32 bits; the number
+        /// before it is not free.
         Ban = 11,
         /// Counter of a fixed window with a limit of more than 32 bits.
         WideWindow = 14,
@@ -172,15 +181,6 @@ algorithms! {
 }
 
 impl Algorithm {
-    /// The algorithm that a limit states.
-    #[must_use]
-    pub const fn stated(self) -> Self {
-        match self {
-            Self::Budget => Self::FixedWindow,
-            algorithm => algorithm,
-        }
-    }
-
     /// The algorithm of a limit that states this one with these parameters.
     const fn under(self, parameters: &Parameters) -> Self {
         match (self.stated(), parameters.reserve) {
