@@ -31,7 +31,7 @@ pub trait CounterStore: fmt::Debug + Send + Sync {
     /// Decides a request in one atomic step, until `deadline`. It is sent at most once, unless nothing was charged.
     fn decide_by<'a>(&'a self, request: &'a TagRequest, deadline: Option<Instant>) -> PendingDecision<'a>;
 
-    /// Time limits of decisions; `None` for a store whose decisions are ready at once.
+    /// Time limits of decisions; `None` for a store whose decisions are ready at once: each is then [`Either::Left`].
     fn time_limits(&self) -> Option<TimeLimits>;
 
     /// Reads a counter with its loans, runs a step, and writes what the step returns, all in one atomic step. If the counter
@@ -43,7 +43,7 @@ pub trait CounterStore: fmt::Debug + Send + Sync {
         step: &'a mut LoanStep<'a>,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Decides a request without a call to a server, if that is possible.
+    /// Decides a request as [`Self::decide_by`] does, with its charges, if that needs no call to a server.
     fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts>;
 
     /// Whether [`Self::decide_by`] decides the request at once, without a call.
