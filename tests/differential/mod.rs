@@ -24,7 +24,7 @@ use crate::support::prelude::*;
 use crate::support::stores::{NumberedCheck, charging_with};
 
 /// Histories of all algorithms; each is some forty calls of one to three checks.
-const HISTORIES: u64 = 6_720;
+const HISTORIES: u64 = 1_344 * Algorithm::ALL.len() as u64;
 
 /// Histories that are replayed at the same time.
 const CONCURRENT_HISTORIES: usize = 32;

@@ -1,4 +1,9 @@
 //! The trait of an algorithm.
+//!
+//! Every algorithm keeps these promises, which tests over all of them check: an unused state is zeros; within four windows of a
+//! step back of the clock nothing is granted twice, and beyond them the usage moves to the present; hits pass at `retry_after`,
+//! and not a microsecond before; a limit of 0 denies; a changed limit keeps the usage; overdrafts are taken, unless hits are
+//! permits; all products stay below 2^53, for Lua.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -71,7 +76,8 @@ pub trait LimitAlgorithm: Copy {
     /// Returns the verdict of a decision after which the state has this summary.
     fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict;
 
-    /// Time from which `state` equals an unused one and may be dropped, in seconds since the epoch, rounded up.
+    /// Time from which `state` equals an unused one and may be dropped, in seconds since the epoch, rounded up. Of words, it
+    /// follows from them alone: Lua's `ends_at` has no parameters, so a state has an end, not the time of its last use.
     fn expires_at(&self, state: &Self::State) -> u32;
 
     // Tokens charged ahead.

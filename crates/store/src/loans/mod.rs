@@ -110,14 +110,16 @@ impl SharedCounter {
     /// Terms of the limit.
     pub fn terms(&self) -> Terms {
         let window = self.share.window_seconds(&self.policy);
-        // Regions lend parts of no other limits.
         let kind = match &self.policy {
             Policy::SlidingWindow(_) => LimitKind::SlidingWindow { window },
             Policy::TokenBucket(_) => LimitKind::TokenBucket { window, capacity: fill_micros(&self.policy) },
-            Policy::FixedWindow(_)
-            | Policy::SlidingWindowLog(_)
-            | Policy::Concurrency(_)
-            | Policy::Budget(_) => LimitKind::FixedWindow { window },
+            policy => {
+                debug_assert!(
+                    matches!(policy, Policy::FixedWindow(_)) || !policy.can_be_lent(),
+                    "{policy:?}"
+                );
+                LimitKind::FixedWindow { window }
+            }
         };
         Terms { kind, limit: self.share.limit.get(), base: self.share.base }
     }
