@@ -6,9 +6,12 @@ use tollgate_core::lease::{self, LeaseId};
 use tollgate_core::{algorithm::Algorithm, descriptor::RequestBounds};
 
 use super::tree_level::{LevelBuilder, MAX_PATH_BYTES, Pattern};
-use super::{Compiler, Origin, limit_keys, mappings::metadata_of, overdraft, pattern, several, shedding};
+use super::{
+    Compiler, Origin, Site, limit_keys, mappings::metadata_of, overdraft, pattern, several, shedding,
+};
 use crate::config::raw::{Field, RawDescriptor, RawDescriptors, RawRateLimit, Stated};
-use crate::config::{layers, problem::Path, yaml::excerpt};
+use crate::config::yaml::{Position, excerpt};
+use crate::config::{layers, problem::Path};
 use crate::{Node, Rule, Segment, Wildcard};
 
 /// Reads a flag of a descriptor.
@@ -37,6 +40,10 @@ fn is_stated_below(descriptors: &[Box<RawDescriptor>], flag: ReadFlag) -> bool {
 }
 
 impl Compiler<'_> {
+    pub(super) fn site(&self, at: Position, path: &Path<'_>) -> Site {
+        Site { origin: Origin { file: self.reporter.file.clone(), at }, path: path.to_string() }
+    }
+
     /// Adds the file's descriptors to the domain's first level, and frees each.
     pub(super) fn descriptors(&mut self, raw: RawDescriptors) {
         // Moved out, so that it can be borrowed beside the rest of the domain.

@@ -1,17 +1,16 @@
-//! Compilation of `rate_limit` and `defaults`, with the windows of limits: `unit`, `unit_multiplier` and `window`, and their
-//! calendar by `timezone` and `anchor`.
+//! Compilation of `rate_limit` and `defaults`, with the calendar of windows by `timezone` and `anchor`.
 
-use std::{rc::Rc, time::Duration};
+use std::time::Duration;
 
+use tollgate_core::SyncMode;
 use tollgate_core::algorithm::{Algorithm, Policy, PolicyError};
 use tollgate_core::quota::{Quota, Unit, Window};
-use tollgate_core::{SyncMode, duration::parse_seconds};
 
-use super::reporter::{Reporter, unknown};
+use super::reporter::Reporter;
 use super::{Compiler, parameters::AlgorithmParameters};
 use crate::calendar::{CalendarError, calendar};
 use crate::config::raw::{Field, RawRateLimit, Stated};
-use crate::config::yaml::{Position, excerpt};
+use crate::config::yaml::excerpt;
 use crate::config::{problem::Path, vocabulary::Mapping as _};
 use crate::{Limit, OnShareExhausted, OnStoreError, Rule, Scope};
 
@@ -186,83 +185,6 @@ impl Compiler<'_> {
 
 /// Time zone of an `anchor` alone.
 const DEFAULT_TIME_ZONE: &str = "UTC";
-
-impl Reporter<'_> {
-    /// Reads the window that `unit`, `unit_multiplier` and `window` state together, if they do; the outer `None` if it is
-    /// invalid. A multiplier alone applies to `default`.
-    pub(super) fn window(
-        &mut self,
-        raw: &RawRateLimit,
-        default: Option<Unit>,
-        path: &Path<'_>,
-    ) -> Option<Option<Window>> {
-        let window = match (raw.window.valid()?, raw.unit.valid()?, raw.unit_multiplier.valid()?) {
-            (None, None, None) => return Some(None),
-            (Some(window), None, None) => self.window_seconds(window, path),
-            (Some(window), ..) => {
-                let message = "contradicts `unit` and `unit_multiplier`; expected only one of them";
-                self.refuse(window.at, &path.key("window"), message)
-            }
-            (None, Some(unit), multiplier) => match Unit::of(&unit.value) {
-                Some(unit) => multiplier.map_or(Some(Window::of(unit)), |by| self.multiple(unit, by, path)),
-                None => self.refuse(unit.at, &path.key("unit"), unknown::<Unit>(&unit.value)),
-            },
-            (None, None, Some(multiplier)) => match default {
-                Some(unit) => self.multiple(unit, multiplier, path),
-                None => {
-                    let message = "has no `unit`; expected one to multiply";
-                    self.refuse(multiplier.at, &path.key("unit_multiplier"), message)
-                }
-            },
-        };
-        window.map(Some)
-    }
-
-    fn window_seconds(&mut self, stated: &Stated<Rc<str>>, path: &Path<'_>) -> Option<Window> {
-        let seconds = parse_seconds(&stated.value).map_err(|error| error.to_string());
-        let window =
-            seconds.and_then(|seconds| Window::from_seconds(seconds).map_err(|error| error.to_string()));
-        window.map_or_else(
-            |expected| {
-                let message = format!("`{}` is not a window; {expected}", stated.value);
-                self.refuse(stated.at, &path.key("window"), message)
-            },
-            Some,
-        )
-    }
-
-    fn multiple(&mut self, unit: Unit, multiplier: &Stated<u32>, path: &Path<'_>) -> Option<Window> {
-        Window::new(unit, multiplier.value).map_or_else(
-            |error| {
-                let message = format!("{} × {unit} is not a window; {error}", multiplier.value);
-                self.refuse(multiplier.at, &path.key("unit_multiplier"), message)
-            },
-            Some,
-        )
-    }
-
-    pub(super) fn no_window(&mut self, at: Position, path: &Path<'_>) -> Option<Window> {
-        let units = Unit::ALL.map(Unit::name).join(", ");
-        let message = format!(
-            "has no `unit` and no `window`; expected one of {units} as `unit`, or a `window` such as 30s"
-        );
-        self.refuse(at, path, message)
-    }
-
-    /// Reports the window of a concurrency limit. Returns whether it has no window.
-    fn check_no_window(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> bool {
-        for key in ["unit", "unit_multiplier", "window", "timezone", "anchor"] {
-            if let Some(at) = raw.at(key) {
-                let message = "a concurrency limit has no window; expected `lease_ttl`, the maximum time for which a \
-                               permit is held";
-                self.error(at, &path.key(key), message);
-            }
-        }
-        let RawRateLimit { unit, unit_multiplier, window, timezone, anchor, .. } = raw;
-        let has_window = unit.is_present() || unit_multiplier.is_present() || window.is_present();
-        !has_window && !timezone.is_present() && !anchor.is_present()
-    }
-}
 
 /// Substitute for the window of a concurrency limit: the time to live of its leases in whole seconds.
 pub(super) fn window_of_leases(lease_ttl: Duration) -> Window {

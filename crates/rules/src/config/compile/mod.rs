@@ -111,12 +111,6 @@ struct Compiler<'a> {
     options: Options,
 }
 
-impl Compiler<'_> {
-    fn site(&self, at: Position, path: &Path<'_>) -> Site {
-        Site { origin: Origin { file: self.reporter.file.clone(), at }, path: path.to_string() }
-    }
-}
-
 /// Position in one of the files.
 #[derive(Clone, Debug)]
 struct Origin {

@@ -1,16 +1,16 @@
-//! Parameters of limits, common to `rate_limit` and `defaults`.
+//! Parameters and windows of limits, common to `rate_limit` and `defaults`.
 
 use std::{rc::Rc, time::Duration};
 
 use tollgate_core::algorithm::{Algorithm, Parameters, Policy, Reserve};
-use tollgate_core::duration::parse_micros;
-use tollgate_core::quota::{Quota, Unit};
+use tollgate_core::duration::{parse_micros, parse_seconds};
+use tollgate_core::quota::{Quota, Unit, Window};
 
 use super::overdraft::{self, Overdraft, OverdraftDefaults};
-use super::reporter::Reporter;
+use super::reporter::{Reporter, unknown};
 use crate::Rule;
-use crate::config::problem::Path;
 use crate::config::raw::{Field, RawRateLimit, Stated};
+use crate::config::{problem::Path, vocabulary::Mapping as _, yaml::Position};
 
 const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
 const MAX_LEASE_TTL: Duration = Duration::from_secs(Unit::Month.seconds() as u64);
@@ -134,5 +134,80 @@ impl Reporter<'_> {
         let value =
             self.duration(stated, &path.key("lease_ttl"), parse_micros, range, "1 second to 30 days")?;
         Some(Stated { at: stated.at, value })
+    }
+
+    /// Reads the window that `unit`, `unit_multiplier` and `window` state together, if they do; the outer `None` if it is
+    /// invalid. A multiplier alone applies to `default`.
+    pub(super) fn window(
+        &mut self,
+        raw: &RawRateLimit,
+        default: Option<Unit>,
+        path: &Path<'_>,
+    ) -> Option<Option<Window>> {
+        let window = match (raw.window.valid()?, raw.unit.valid()?, raw.unit_multiplier.valid()?) {
+            (None, None, None) => return Some(None),
+            (Some(window), None, None) => self.window_seconds(window, path),
+            (Some(window), ..) => {
+                let message = "contradicts `unit` and `unit_multiplier`; expected only one of them";
+                self.refuse(window.at, &path.key("window"), message)
+            }
+            (None, Some(unit), multiplier) => match Unit::of(&unit.value) {
+                Some(unit) => multiplier.map_or(Some(Window::of(unit)), |by| self.multiple(unit, by, path)),
+                None => self.refuse(unit.at, &path.key("unit"), unknown::<Unit>(&unit.value)),
+            },
+            (None, None, Some(multiplier)) => match default {
+                Some(unit) => self.multiple(unit, multiplier, path),
+                None => {
+                    let message = "has no `unit`; expected one to multiply";
+                    self.refuse(multiplier.at, &path.key("unit_multiplier"), message)
+                }
+            },
+        };
+        window.map(Some)
+    }
+
+    fn window_seconds(&mut self, stated: &Stated<Rc<str>>, path: &Path<'_>) -> Option<Window> {
+        let seconds = parse_seconds(&stated.value).map_err(|error| error.to_string());
+        let window =
+            seconds.and_then(|seconds| Window::from_seconds(seconds).map_err(|error| error.to_string()));
+        window.map_or_else(
+            |expected| {
+                let message = format!("`{}` is not a window; {expected}", stated.value);
+                self.refuse(stated.at, &path.key("window"), message)
+            },
+            Some,
+        )
+    }
+
+    fn multiple(&mut self, unit: Unit, multiplier: &Stated<u32>, path: &Path<'_>) -> Option<Window> {
+        Window::new(unit, multiplier.value).map_or_else(
+            |error| {
+                let message = format!("{} × {unit} is not a window; {error}", multiplier.value);
+                self.refuse(multiplier.at, &path.key("unit_multiplier"), message)
+            },
+            Some,
+        )
+    }
+
+    pub(super) fn no_window(&mut self, at: Position, path: &Path<'_>) -> Option<Window> {
+        let units = Unit::ALL.map(Unit::name).join(", ");
+        let message = format!(
+            "has no `unit` and no `window`; expected one of {units} as `unit`, or a `window` such as 30s"
+        );
+        self.refuse(at, path, message)
+    }
+
+    /// Reports the window of a concurrency limit. Returns whether it has no window.
+    pub(super) fn check_no_window(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> bool {
+        for key in ["unit", "unit_multiplier", "window", "timezone", "anchor"] {
+            if let Some(at) = raw.at(key) {
+                let message = "a concurrency limit has no window; expected `lease_ttl`, the maximum time for which a \
+                               permit is held";
+                self.error(at, &path.key(key), message);
+            }
+        }
+        let RawRateLimit { unit, unit_multiplier, window, timezone, anchor, .. } = raw;
+        let has_window = unit.is_present() || unit_multiplier.is_present() || window.is_present();
+        !has_window && !timezone.is_present() && !anchor.is_present()
     }
 }
