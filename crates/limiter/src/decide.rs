@@ -36,8 +36,8 @@ pub struct Limiter {
     pub shares: OwnShares,
     /// Clock of the expiry of list entries, and of the points in time in responses.
     pub clock: Clock,
-    /// Lease of a request that its caller names, and may repeat: see [`Self::check_lease`]. Such a lease ends when it is settled or its
-    /// time to live has passed, and is never released.
+    /// Lease of a request that its caller names, and may repeat: see [`Self::check_lease`]. Such a lease ends when it is
+    /// settled or its time to live has passed, and is never released.
     pub lease: Option<LeaseId>,
 }
 

@@ -21,7 +21,8 @@ pub struct LoadSettings {
     #[arg(long, value_name = "NAME")]
     pub domain: String,
     /// Descriptor of every request, its entries separated by commas; {key} is replaced by the number of a key. A comma without
-    /// a following `KEY=` is part of the value before it, and a value in double quotes is escaped as in JSON. Repeated: several descriptors per request.
+    /// a following `KEY=` is part of the value before it, and a value in double quotes is escaped as in JSON. Repeated:
+    /// several descriptors per request.
     #[arg(long = "descriptor", value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
     pub descriptors: Vec<DescriptorArgument>,
     /// Hits of each request.

@@ -1,9 +1,9 @@
 //! The trait of an algorithm.
 //!
-//! Every algorithm keeps these promises, which tests over all of them check: an unused state is zeros; within four windows of a
-//! step back of the clock nothing is granted twice, and beyond them the usage moves to the present; hits pass at `retry_after`,
-//! and not a microsecond before; a limit of 0 denies; a changed limit keeps the usage; overdrafts are taken, unless hits are
-//! permits; all products stay below 2^53, for Lua.
+//! Every algorithm keeps these promises, which tests over all of them check: an unused state is zeros; within four windows
+//! of a step back of the clock nothing is granted twice, and beyond them the usage moves to the present; hits pass at
+//! `retry_after`, and not a microsecond before; a limit of 0 denies; a changed limit keeps the usage; overdrafts are taken,
+//! unless hits are permits; all products stay below 2^53, for Lua.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -32,8 +32,8 @@ pub trait LimitAlgorithm: Copy {
         if quota.is_wide() { Err(PolicyError::TooLarge) } else { Ok(()) }
     }
 
-    /// Parameters that this limit has in common with the limit overrides that replace it. The burst and the maximum debt of these
-    /// equal their limit.
+    /// Parameters that this limit has in common with the limit overrides that replace it. The burst and the maximum debt of
+    /// these equal their limit.
     fn common_parameters(&self) -> Parameters {
         Parameters::default()
     }
@@ -167,8 +167,8 @@ pub trait LimitAlgorithm: Copy {
     /// State of this share of the `whole` limit after its last verdict; `None` for permits, which end with their requests.
     fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Option<Self::State>;
 
-    /// Estimate of the hits that are charged in the time `elapsed` after `from`, when `used` hits counted: as many in that time as
-    /// before.
+    /// Estimate of the hits that are charged in the time `elapsed` after `from`, when `used` hits counted: as many in that
+    /// time as before.
     fn expected_hits(&self, used: u64, _from: Timestamp, elapsed: Duration) -> u64 {
         in_proportion_of_time(used, elapsed, self.length())
     }

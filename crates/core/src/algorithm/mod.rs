@@ -45,8 +45,13 @@ use crate::quota::Quota;
 macro_rules! algorithms {
     (
         $dollar:tt
-        algorithms { $($(#[$doc:meta])* $name:ident in $module:ident = $number:literal $(named $key:literal)? $(stated $stated:ident)?,)+ }
-        other_records { $($(#[$other_doc:meta])* $other:ident = $other_number:literal,)+ }
+        algorithms {
+            $(
+                $(#[$doc:meta])*
+                $name:ident in $module:ident = $number:literal $(named $key:literal)? $(stated $stated:ident)?,
+            )+
+        }
+        other_records { $($(#[doc = $meaning:literal])+ $other:ident = $other_number:literal,)+ }
     ) => {
         $(pub use self::$module::$name;)+
 
@@ -103,12 +108,20 @@ macro_rules! algorithms {
         #[repr(u8)]
         pub enum RecordKind {
             $(#[doc = concat!("Counter of [`", stringify!($name), "`].")] $name = $number,)+
-            $($(#[$other_doc])* $other = $other_number,)+
+            $($(#[doc = $meaning])+ $other = $other_number,)+
         }
 
         impl RecordKind {
             /// Every kind.
             pub const ALL: &[Self] = &[$(Self::$name,)+ $(Self::$other,)+];
+
+            /// Content of such a record, for documentation.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!(" Counter of `", stringify!($name), "`."),)+
+                    $(Self::$other => concat!($($meaning),+),)+
+                }
+            }
         }
 
         /// An algorithm with its parameters: the input of a decision besides state, time and hits.
@@ -170,8 +183,7 @@ algorithms! {
         Lent = 5,
         /// Counter of a sliding window with more than 65,535 hits.
         LargeSlidingWindow = 9,
-        /// Bans of a counter, see [`crate::ban::BanRecord`]. An odd number above 8, so that the words have 32 bits; the number
-        /// before it is not free.
+        /// Bans of a counter. An odd number above 8, so that the words have 32 bits; the number before it is not free.
         Ban = 11,
         /// Counter of a fixed window with a limit of more than 32 bits.
         WideWindow = 14,

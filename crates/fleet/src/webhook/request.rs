@@ -32,7 +32,8 @@ impl FromStr for WebhookUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH, without a user and with a port from 1 to 65535";
+        const EXPECTED: &str = "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH, without a user and with a \
+                                port from 1 to 65535";
         let uri = web_url(text, EXPECTED)?;
         let (scheme, authority) = (uri.scheme_str().unwrap_or_default(), uri.authority());
         let shown = format!("{scheme}://{}/***", authority.map_or("", |authority| authority.as_str()));

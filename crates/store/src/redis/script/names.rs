@@ -178,13 +178,15 @@ names! {
 
 /// All names, with their numbers and meanings: those above, and one of each kind of records, as `KIND_FIXED_WINDOW`.
 fn all_names() -> impl Iterator<Item = (String, u64, String)> {
-    let kinds = RecordKind::ALL.iter().map(|kind| {
+    let mut kinds = RecordKind::ALL.to_vec();
+    kinds.sort_unstable();
+    let kinds = kinds.into_iter().map(|kind| {
         let words = format!("{kind:?}");
         let upper = words.chars().flat_map(|character| {
             let separator = character.is_uppercase().then_some('_');
             separator.into_iter().chain([character.to_ascii_uppercase()])
         });
-        ("KIND".chars().chain(upper).collect(), *kind as u64, format!("Kind of records `{words}`"))
+        ("KIND".chars().chain(upper).collect(), kind as u64, kind.meaning().into())
     });
     NAMES.iter().map(|&(name, number, meaning)| (name.into(), number, meaning.into())).chain(kinds)
 }
