@@ -112,7 +112,9 @@ cargo clippy --locked --workspace --all-targets -- -D warnings
 cargo clippy --locked --no-default-features --lib --bins --tests -- -D warnings
 cargo clippy --locked --no-default-features --features cli --lib --bins -- -D warnings
 cargo clippy --locked --no-default-features --features regions --lib --bins -- -D warnings
-cargo test --locked --quiet --no-default-features --lib
+# Its unit tests. With the workspace, so that the dependencies have the features that they have in all tests, and are built
+# once; without the tool that depends on the program with its features.
+cargo test --locked --quiet --workspace --exclude tollgate-migrate --no-default-features --lib -- bootstrap:: settings:: fuzzing::
 
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --quiet
