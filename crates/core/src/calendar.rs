@@ -90,7 +90,7 @@ impl Calendar {
         let mut runs = Vec::<Run>::new();
         for next in starts {
             let length = next.checked_sub(end).and_then(NonZeroU32::new).ok_or(NotACalendar)?;
-            let excess = (length.get() / QUARTER).checked_sub(shortest(unit)).ok_or(NotACalendar)?;
+            let excess = (length.get() / QUARTER).checked_sub(form(unit).1).ok_or(NotACalendar)?;
             if length.get() % QUARTER != 0 || excess > MAX_EXCESS {
                 return Err(NotACalendar);
             }
@@ -143,30 +143,26 @@ impl Calendar {
         let Bounds { start, end } = self.window(second);
         let is_first_half = Seconds(second) - start < Seconds(end) - second;
         let middle = if is_first_half && !has_next { start } else { end };
+        let (unit, shortest) = form(self.0.unit);
         let excess = |window: Bounds| {
             let quarters = Seconds(window.seconds() / QUARTER);
-            i64::from((quarters - shortest(self.0.unit)).0.min(MAX_EXCESS))
+            i64::from((quarters - shortest).0.min(MAX_EXCESS))
         };
         let last = Seconds(middle) - 1;
         let (before, after) = (excess(self.window(last.0)), excess(self.window(middle)));
-        let unit = match self.0.unit {
-            Unit::Second | Unit::Minute | Unit::Hour | Unit::Day => 0,
-            Unit::Week => 1,
-            Unit::Month => 2,
-            Unit::Year => 3,
-        };
         // Disjoint bits.
         (i64::from(middle) << BOUND_BIT | unit << UNIT_BIT | before << LENGTH_BIT | after).saturating_neg()
     }
 }
 
-/// Length of a window of a unit in quarters of an hour, at least: a country may skip a day when it changes its time zone.
-const fn shortest(unit: Unit) -> u32 {
+/// Number of a unit, and the length of its windows in quarters of an hour, at least: a country may skip a day when it changes
+/// its time zone.
+const fn form(unit: Unit) -> (i64, u32) {
     match unit {
-        Unit::Second | Unit::Minute | Unit::Hour | Unit::Day => 0,
-        Unit::Week => 5 * DAY,
-        Unit::Month => 27 * DAY,
-        Unit::Year => 364 * DAY,
+        Unit::Second | Unit::Minute | Unit::Hour | Unit::Day => (0, 0),
+        Unit::Week => (1, 5 * DAY),
+        Unit::Month => (2, 27 * DAY),
+        Unit::Year => (3, 364 * DAY),
     }
 }
 

@@ -57,8 +57,7 @@ impl Timestamp {
     /// Returns this time plus `duration`, at most [`Timestamp::MAX`].
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
-        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        Self::from_micros(self.0.saturating_add(micros))
+        Self::from_micros(self.0.saturating_add(micros(duration)))
     }
 
     /// Returns the time since `earlier`; zero if `earlier` is later than this.
@@ -73,6 +72,11 @@ impl From<Timestamp> for SystemTime {
         // `MAX` is far below the maximum of `SystemTime`.
         UNIX_EPOCH.checked_add(Duration::from_micros(time.0)).unwrap_or(UNIX_EPOCH)
     }
+}
+
+/// Whole microseconds of a time, rounded down.
+pub fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The time by the system's clock, in milliseconds since the epoch.
@@ -103,7 +107,7 @@ impl Clock {
         match self {
             Self::System => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-                Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+                Timestamp::from_micros(micros(since))
             }
             Self::Shifted(shift) => {
                 let micros = Self::System.now().as_micros();

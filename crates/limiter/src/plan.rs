@@ -229,7 +229,10 @@ impl<'r> Match<'r> {
         let counter = self.counter()?;
         let degraded_limit = self.rule().and_then(|rule| rule.degraded_limit);
         Some(match degraded_limit {
-            Some(limit) => counter.policy.with_limit(counter.part_of(limit), counter.quota.window),
+            Some(limit) => {
+                let window = Duration::from_secs(counter.quota.window.seconds().into());
+                counter.policy.with_limit(counter.part_of(limit).into(), window)
+            }
             None => counter.policy,
         })
     }

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tollgate_core::clock::micros;
 use tollgate_metrics::{Computed, Counter, CounterFamily, Declared, Gauge, Metric, Page};
 use tollgate_proto::tollgate::region::v1::primary_reply::Result as PrimaryOutcome;
 
@@ -248,10 +249,6 @@ static COUNTS: Mutex<BTreeMap<Box<str>, PeerCounts>> = Mutex::new(BTreeMap::new(
 
 fn count(region: &str, change: impl FnOnce(&mut PeerCounts)) {
     change(COUNTS.lock().entry(region.into()).or_default());
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Records the active table.

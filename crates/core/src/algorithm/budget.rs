@@ -22,7 +22,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{
-    Charging, Decision, FixedWindow, LastVerdict, Lease, LeaseState, Ledger, LedgerSummary, LimitAlgorithm,
+    Charging, FixedWindow, LastVerdict, Lease, LeaseState, Ledger, LedgerSummary, LimitAlgorithm,
     MAX_STEP_BACK_WINDOWS, Parameters, Reserve, StateSummary, Unsettled, Verdict,
 };
 use crate::saturating::{Count, Seconds};
@@ -269,10 +269,9 @@ impl LimitAlgorithm for Budget {
         StateSummary::Ledger(LedgerSummary { used, held, ends, has_conflict })
     }
 
-    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict {
-        let Decision { now, hits, admitted, .. } = *decision;
+    fn verdict(&self, of: StateSummary, now: Timestamp, hits: Hits, admitted: bool, _: Charging) -> Verdict {
         let limit = self.window.limit;
-        let LedgerSummary { used, held, ends, has_conflict } = summary.ledger();
+        let LedgerSummary { used, held, ends, has_conflict } = of.ledger();
         let spent = Count(used) + held;
         let left = Timestamp::from_seconds(ends).since(now);
         let retry_after = match admitted {
@@ -319,8 +318,8 @@ impl LimitAlgorithm for Budget {
         [limit, window | i64::from(self.reserve.ttl.get()) << TTL_BIT | charges << CHARGES_BIT]
     }
 
-    fn with_limit(self, limit: u64) -> Self {
-        Self { window: self.window.with_limit(limit), ..self }
+    fn with_limit(self, limit: u64, window: Duration) -> Self {
+        Self { window: self.window.with_limit(limit, window), ..self }
     }
 
     fn tail(&self) -> Duration {

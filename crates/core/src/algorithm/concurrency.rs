@@ -11,8 +11,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use super::{
-    Charging, Decision, LastVerdict, LimitAlgorithm, MAX_QUEUED, Parameters, PolicyError, Queue,
-    StateSummary, Verdict,
+    Charging, LastVerdict, LimitAlgorithm, MAX_QUEUED, Parameters, PolicyError, Queue, StateSummary, Verdict,
 };
 use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId, quota::Quota, saturating::Count};
 
@@ -82,8 +81,8 @@ impl LimitAlgorithm for Concurrency {
         StateSummary::Queue(held.summary(now, self.lease_ttl, self.limit, hits.charged()))
     }
 
-    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict {
-        summary.queue().verdict(self.limit, decision)
+    fn verdict(&self, of: StateSummary, now: Timestamp, hits: Hits, admitted: bool, _: Charging) -> Verdict {
+        of.queue().verdict(self.limit, now, hits, admitted)
     }
 
     fn expires_at(&self, held: &Held) -> u32 {
@@ -95,7 +94,7 @@ impl LimitAlgorithm for Concurrency {
         [i64::from(self.limit), i64::try_from(self.lease_ttl.as_micros()).unwrap_or(i64::MAX)]
     }
 
-    fn with_limit(self, limit: u64) -> Self {
+    fn with_limit(self, limit: u64, _window: Duration) -> Self {
         Self { limit: Count(limit).word().min(MAX_QUEUED), ..self }
     }
 

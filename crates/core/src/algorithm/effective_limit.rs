@@ -14,7 +14,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use super::bucket_state::{Bucket, TICKS_PER_MICRO, TICKS_PER_SECOND};
 use super::{
-    Charging, CounterState, LimitAlgorithm, Policy, State, Verdict, token_bucket::ticks_of, with_algorithm,
+    Charging, CounterState, LimitAlgorithm, Policy, State, TokenBucket, Verdict, token_bucket::ticks_of,
+    with_algorithm,
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota, saturating::Count};
 
@@ -64,7 +65,7 @@ impl RegionShare {
         match policy {
             Policy::TokenBucket(policy) => {
                 let ticks = NonZeroU32::new(effective).map(|limit| self.refill.div_ceil(limit.get().into()));
-                Policy::TokenBucket(policy.with_emission(ticks.and_then(NonZeroU64::new)))
+                Policy::TokenBucket(TokenBucket { emission: ticks.and_then(NonZeroU64::new), ..policy })
             }
             policy => policy.region_share(effective, self.limit.get()),
         }
@@ -137,7 +138,7 @@ pub fn fill_later(policy: &Policy, counter: &mut CounterState, now: Timestamp, m
     if let Policy::TokenBucket(bucket) = policy
         && let Some(later) = NonZeroU64::new((Count(micros) * TICKS_PER_MICRO).0)
     {
-        let charge = bucket.with_emission(Some(later));
+        let charge = TokenBucket { emission: Some(later), ..*bucket };
         let hits = Hits::Overdraw(NonZeroU64::MIN);
         State::update(counter, |state| charge.apply(state, now, hits, Charging::Independent));
     }

@@ -21,8 +21,8 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{
-    Charging, Decision, LastVerdict, LimitAlgorithm, MAX_STEP_BACK_WINDOWS, Parameters, PolicyError,
-    Prefetch, StateSummary, Verdict, Words, in_proportion_of_time, used_of_share,
+    Charging, LastVerdict, LimitAlgorithm, MAX_STEP_BACK_WINDOWS, Parameters, PolicyError, Prefetch,
+    StateSummary, Verdict, Words, in_proportion_of_time, used_of_share,
 };
 use crate::quota::{Quota, share_of, word_share_of};
 use crate::saturating::{Count, Seconds};
@@ -216,9 +216,15 @@ impl LimitAlgorithm for FixedWindow {
         matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || after <= limit
     }
 
-    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict {
-        let (state, Decision { now, hits, admitted, charging }) = (summary.words(), *decision);
-        let limit = self.ceiling();
+    fn verdict(
+        &self,
+        of: StateSummary,
+        now: Timestamp,
+        hits: Hits,
+        admitted: bool,
+        charging: Charging,
+    ) -> Verdict {
+        let (state, limit) = (of.words(), self.ceiling());
         let used = match self.max_used() {
             None => hits_of(state),
             Some(_) => self.counts(state, now).1,
@@ -284,7 +290,7 @@ impl LimitAlgorithm for FixedWindow {
         (self.max_carried > 0 && self.has_bound()).then(|| self.max_carried.into())
     }
 
-    fn with_limit(self, limit: u64) -> Self {
+    fn with_limit(self, limit: u64, _window: Duration) -> Self {
         Self { limit, ..self }
     }
 

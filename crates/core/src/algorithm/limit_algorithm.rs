@@ -7,9 +7,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{
-    Charging, Decision, LastVerdict, Parameters, PolicyError, Prefetch, State, StateSummary, Verdict,
-};
+use super::{Charging, LastVerdict, Parameters, PolicyError, Prefetch, State, StateSummary, Verdict};
 use crate::quota::{Quota, share_of};
 use crate::{clock::Timestamp, descriptor::Hits, saturating::Count};
 
@@ -73,8 +71,15 @@ pub trait LimitAlgorithm: Copy {
         StateSummary::Words([0; 3])
     }
 
-    /// Returns the verdict of a decision after which the state has this summary.
-    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict;
+    /// Returns the verdict of a decision at `now` on `hits`, after which the state has the summary `of`.
+    fn verdict(
+        &self,
+        of: StateSummary,
+        now: Timestamp,
+        hits: Hits,
+        admitted: bool,
+        charging: Charging,
+    ) -> Verdict;
 
     /// Time from which `state` equals an unused one and may be dropped, in seconds since the epoch, rounded up. Of words, it
     /// follows from them alone: Lua's `ends_at` has no parameters, so a state has an end, not the time of its last use.
@@ -117,28 +122,28 @@ pub trait LimitAlgorithm: Copy {
 
     // Shares of a limit.
 
-    /// Returns this algorithm with another limit, in the same window. A bucket keeps its capacity in time.
+    /// Returns this algorithm with another limit in its window, in which a bucket refills by the limit.
     #[must_use]
-    fn with_limit(self, limit: u64) -> Self;
+    fn with_limit(self, limit: u64, window: Duration) -> Self;
 
     /// Returns one of `instances` equal shares, each with its own counter.
     #[must_use]
     fn shared_by(self, instances: NonZeroU32) -> Self {
-        self.with_limit(share_of(self.limit(), instances))
+        self.with_limit(share_of(self.limit(), instances), self.length())
     }
 
     /// Returns this share of a limit without the part that the other instances may have charged by now: a limit from 8 hits
     /// on is reduced by an eighth.
     #[must_use]
     fn with_reserve(self) -> Self {
-        self.with_limit((Count(self.limit()) - self.limit() / RESERVED_PART).0)
+        self.with_limit((Count(self.limit()) - self.limit() / RESERVED_PART).0, self.length())
     }
 
     /// Returns a part of `share` hits of this limit of `whole` hits: in the same window, or with a part of a bucket's rate
     /// and of its tokens.
     #[must_use]
     fn region_share(self, share: u32, _whole: u32) -> Self {
-        self.with_limit(share.into())
+        self.with_limit(share.into(), self.length())
     }
 
     /// Time for which a hit may count after the window, or the time, in which its region had the share that admitted it. A

@@ -3,11 +3,10 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{
-    Algorithm, Charging, CounterState, Decision, LastVerdict, LimitAlgorithm, Parameters, Policy,
-    PolicyError, Prefetch, RecordKind, Reserve, State, StateSummary, Verdict, with_algorithm,
+    Algorithm, Charging, CounterState, LastVerdict, LimitAlgorithm, Parameters, Policy, PolicyError,
+    Prefetch, RecordKind, Reserve, State, StateSummary, Verdict, with_algorithm,
 };
-use crate::quota::{Quota, Window};
-use crate::{clock::Timestamp, descriptor::Hits};
+use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// Defines operations of a policy that are those of its algorithm, by the names that they have there.
 macro_rules! operations_of_the_algorithm {
@@ -35,10 +34,12 @@ operations_of_the_algorithm! {
     common_parameters() -> Parameters;
     tail() -> Duration;
     can_be_lent() -> bool;
+    verdict(of: StateSummary, now: Timestamp, hits: Hits, admitted: bool, charging: Charging) -> Verdict;
     prefetched_until(now: Timestamp) -> Option<Timestamp>;
     last_verdict(verdict: &Verdict, prefetched: u32) -> LastVerdict;
     expected_hits(used: u64, from: Timestamp, elapsed: Duration) -> u64;
     with_quota(quota: Quota) -> Self;
+    with_limit(limit: u64, window: Duration) -> Self;
     region_share(share: u32, whole: u32) -> Self;
     shared_by(instances: NonZeroU32) -> Self;
     with_reserve() -> Self;
@@ -74,17 +75,6 @@ impl Policy {
         let Self::SlidingWindow(window) = self else { return self };
         let former = if let Self::SlidingWindow(former) = former { Some(*former) } else { None };
         Self::SlidingWindow(window.succeeding(former, now))
-    }
-
-    /// Returns this policy with another limit, in the same window. A bucket keeps its capacity in time, but holds at least one
-    /// token.
-    #[must_use]
-    pub fn with_limit(self, limit: u32, window: Window) -> Self {
-        let quota = Quota { limit: limit.into(), window };
-        match self {
-            Self::TokenBucket(bucket) => bucket.with_rate(quota).into(),
-            _ => with_algorithm!(self, algorithm => algorithm.with_limit(quota.limit).into()),
-        }
     }
 
     /// Kind of the records of its counters.
@@ -176,19 +166,6 @@ impl Policy {
         })
     }
 
-    /// Returns the verdict of a decision after which the state has this summary.
-    pub fn verdict(
-        &self,
-        summary: StateSummary,
-        now: Timestamp,
-        hits: Hits,
-        admitted: bool,
-        charging: Charging,
-    ) -> Verdict {
-        let decision = Decision { now, hits, admitted, charging };
-        with_algorithm!(self, algorithm => algorithm.verdict(summary, &decision))
-    }
-
     /// Decides `hits` at `now`, updates `state`, and returns the verdict.
     pub fn decide(
         &self,
@@ -229,8 +206,7 @@ impl Policy {
         });
         if instances.get() > 1 {
             let share = self.shared_by(instances);
-            let Verdict { used, remaining, .. } =
-                share.decide(&mut state, now, Hits::Peek, Charging::Independent);
+            let Verdict { used, remaining, .. } = share.peek(&mut state, now);
             let missed = share.expected_hits(used, now, last_reply_at.since(now)).min(remaining / 2);
             if let Hits::Charge(missed) = Hits::charge(missed) {
                 share.apply(&mut state, now, Hits::Overdraw(missed), Charging::Independent);
@@ -239,20 +215,14 @@ impl Policy {
         Some(state)
     }
 
-    /// Hits that count in `state` at `now`, and which it advances to then.
-    pub fn used(&self, state: &mut CounterState, now: Timestamp) -> u64 {
-        self.decide(state, now, Hits::Peek, Charging::Independent).used
-    }
-
-    /// Hits that would still pass at `now`.
-    pub fn unused(&self, state: &mut CounterState, now: Timestamp) -> u64 {
-        self.decide(state, now, Hits::Peek, Charging::Independent).remaining
+    /// The verdict of a read at `now`, to which it advances `state`.
+    pub fn peek(&self, state: &mut CounterState, now: Timestamp) -> Verdict {
+        self.decide(state, now, Hits::Peek, Charging::Independent)
     }
 
     /// Whether `state` leaves less than `other` at `now`.
     pub fn is_fuller(&self, state: &mut CounterState, other: &mut CounterState, now: Timestamp) -> bool {
-        let [one, other] =
-            [state, other].map(|state| self.decide(state, now, Hits::Peek, Charging::Independent));
+        let [one, other] = [state, other].map(|state| self.peek(state, now));
         (one.used, one.reset_after) > (other.used, other.reset_after)
     }
 }

@@ -6,8 +6,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::verdict::{Decision, MAX_STEP_BACK_WINDOWS, Verdict};
-use crate::{clock::Timestamp, saturating::Count};
+use super::{MAX_STEP_BACK_WINDOWS, Verdict};
+use crate::{clock::Timestamp, descriptor::Hits, saturating::Count};
 
 /// Maximum number of hits in a queue. In Redis a hit takes 8 to 12 bytes of a log, and 40 to 110 under a lease.
 pub const MAX_QUEUED: u32 = 10_000;
@@ -172,8 +172,7 @@ impl<T: Copy + Ord> Queue<T> {
 
 impl QueueSummary {
     /// Returns the verdict of a decision after which the queue has this summary.
-    pub(super) fn verdict(&self, limit: u32, decision: &Decision) -> Verdict {
-        let Decision { now, hits, admitted, .. } = *decision;
+    pub(super) fn verdict(&self, limit: u32, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
         let limit = Count(limit.into());
         let uncounted = if hits.is_overdraft() { 0 } else { hits.charged() };
         let over = (Count(self.used) + uncounted - limit).0.min(hits.charged());

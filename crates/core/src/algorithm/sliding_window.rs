@@ -24,8 +24,8 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{
-    Charging, Decision, LastVerdict, LimitAlgorithm, MAX_STEP_BACK_WINDOWS, Parameters, Prefetch,
-    StateSummary, Verdict, Words, in_proportion, used_of_share,
+    Charging, LastVerdict, LimitAlgorithm, MAX_STEP_BACK_WINDOWS, Parameters, Prefetch, StateSummary,
+    Verdict, Words, in_proportion, used_of_share,
 };
 use crate::saturating::{Count, Seconds};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
@@ -262,9 +262,8 @@ impl LimitAlgorithm for SlidingWindow {
         admitted
     }
 
-    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict {
-        let Decision { now, hits, admitted, .. } = *decision;
-        let counts = self.counts(summary.words(), now);
+    fn verdict(&self, of: StateSummary, now: Timestamp, hits: Hits, admitted: bool, _: Charging) -> Verdict {
+        let counts = self.counts(of.words(), now);
         let used = self.used(&counts, now);
         let limit = u64::from(self.limit);
         let uncounted = if hits.is_overdraft() { 0 } else { hits.charged() };
@@ -311,7 +310,7 @@ impl LimitAlgorithm for SlidingWindow {
         [i64::from(self.limit), if self.rounds_up { window.saturating_neg() } else { window }]
     }
 
-    fn with_limit(self, limit: u64) -> Self {
+    fn with_limit(self, limit: u64, _window: Duration) -> Self {
         Self { limit: Count(limit).word(), ..self }
     }
 

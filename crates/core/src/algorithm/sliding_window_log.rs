@@ -15,11 +15,12 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{
-    Charging, Decision, LastVerdict, LimitAlgorithm, MAX_QUEUED, Parameters, PolicyError, Queue,
-    QueueSummary, StateSummary, Verdict, used_of_share,
+    Charging, LastVerdict, LimitAlgorithm, MAX_QUEUED, Parameters, PolicyError, Queue, QueueSummary,
+    StateSummary, Verdict, used_of_share,
 };
+use crate::clock::{Timestamp, micros};
 use crate::quota::{Quota, word_share_of};
-use crate::{clock::Timestamp, descriptor::Hits, saturating::Count};
+use crate::{descriptor::Hits, saturating::Count};
 
 /// Maximum number of times at which the hits of an earlier log are taken to have been logged.
 const MAX_START_ENTRIES: u64 = 64;
@@ -43,8 +44,7 @@ impl SlidingWindowLog {
     /// that expire first and leave room for a hit: the others are spread evenly between the two.
     fn fill(&self, log: &mut Queue<()>, used: u64, last: &LastVerdict, is_full: bool) {
         let logged_at = |expires_at: Timestamp| {
-            let window = u64::try_from(self.window.as_micros()).unwrap_or(u64::MAX);
-            Timestamp::from_micros((Count(expires_at.as_micros()) - window).0)
+            Timestamp::from_micros((Count(expires_at.as_micros()) - micros(self.window)).0)
         };
         let newest = logged_at(last.reset_at);
         if !is_full || last.retry_at <= last.decided_at || last.retry_at > last.reset_at {
@@ -149,8 +149,8 @@ impl LimitAlgorithm for SlidingWindowLog {
         StateSummary::Queue(QueueSummary { wait: queued.wait.map(|wait| wait.max(due)), ..queued })
     }
 
-    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict {
-        summary.queue().verdict(self.limit, decision)
+    fn verdict(&self, of: StateSummary, now: Timestamp, hits: Hits, admitted: bool, _: Charging) -> Verdict {
+        of.queue().verdict(self.limit, now, hits, admitted)
     }
 
     fn expires_at(&self, log: &Queue<()>) -> u32 {
@@ -166,7 +166,7 @@ impl LimitAlgorithm for SlidingWindowLog {
         self.max_logged()
     }
 
-    fn with_limit(self, limit: u64) -> Self {
+    fn with_limit(self, limit: u64, _window: Duration) -> Self {
         Self { limit: Count(limit).word().min(MAX_QUEUED), ..self }
     }
 

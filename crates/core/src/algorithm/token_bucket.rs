@@ -39,14 +39,15 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use super::{
-    Charging, Decision, LastVerdict, LimitAlgorithm, Parameters, PolicyError, Prefetch, RESERVED_PART,
-    StateSummary, Verdict, Words,
+    Charging, LastVerdict, LimitAlgorithm, Parameters, PolicyError, Prefetch, RESERVED_PART, StateSummary,
+    Verdict, Words,
     bucket_state::{
         Bucket, BucketSize, TICKS_MASK, TICKS_PER_MICRO, TICKS_PER_MILLI, TICKS_PER_SECOND, now_in_ticks,
     },
 };
+use crate::clock::{Timestamp, micros};
 use crate::quota::{Quota, Window};
-use crate::{clock::Timestamp, descriptor::Hits, saturating::Count};
+use crate::{descriptor::Hits, saturating::Count};
 
 /// Maximum time to fill a bucket, about 2.8 years: it keeps each sum below 2^53 ticks.
 const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
@@ -58,37 +59,16 @@ const MAX_STEP_BACK_SIZES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     /// Ticks to refill one token; `None` if the limit is 0 and the bucket never refills.
-    emission: Option<NonZeroU64>,
+    pub(super) emission: Option<NonZeroU64>,
     /// Debt of an empty bucket in ticks.
     pub(super) capacity: Count,
     /// Whether a limit override uses it on the rule's counter.
-    is_override: bool,
+    pub(super) is_override: bool,
     /// Maximum debt in ticks that hits charged as an overdraft leave: the capacity, without an overdraft.
     pub(super) max_debt: Count,
 }
 
 impl TokenBucket {
-    /// Ticks in which a token of a quota refills, rounded up.
-    fn emission_of(quota: Quota) -> Option<NonZeroU64> {
-        let limit = NonZeroU64::new(quota.limit)?;
-        NonZeroU64::new(ticks_of(quota.window).div_ceil(limit.get()))
-    }
-
-    /// Returns this bucket with the rate of a quota and the same capacity in time, but at least one token.
-    pub(super) fn with_rate(self, quota: Quota) -> Self {
-        let emission = Self::emission_of(quota);
-        let capacity = match emission {
-            Some(least) if self.capacity > 0 => self.capacity.max(Count(least.get())),
-            Some(_) | None => Count(0),
-        };
-        Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
-    }
-
-    /// Returns this bucket with the same capacity in time and another emission interval.
-    pub(super) const fn with_emission(self, emission: Option<NonZeroU64>) -> Self {
-        Self { emission, ..self }
-    }
-
     /// Whether both refill, at different rates: a state of one is another number of hits in the other.
     pub fn has_other_rate(&self, other: &Self) -> bool {
         self.emission.is_some() && other.emission.is_some() && self.emission != other.emission
@@ -159,7 +139,7 @@ impl LimitAlgorithm for TokenBucket {
     /// Holds `burst` tokens and refills the limit in each window. A rate is at most 100 million per second, and it takes at
     /// most 2.8 years to fill.
     fn nearest(quota: Quota, parameters: &Parameters) -> Self {
-        let emission = Self::emission_of(quota);
+        let emission = emission_of(quota.limit, Count(ticks_of(quota.window)));
         let ticks = |tokens: Count| (tokens * emission.map_or(0, NonZeroU64::get)).min(Count(MAX_FILL_TICKS));
         let burst = Count(parameters.burst.unwrap_or(quota.word()).into());
         let max_debt = ticks(burst + u64::from(parameters.debt_of(quota)));
@@ -218,9 +198,8 @@ impl LimitAlgorithm for TokenBucket {
         admitted
     }
 
-    fn verdict(&self, summary: StateSummary, decision: &Decision) -> Verdict {
-        let Decision { now, hits, admitted, .. } = *decision;
-        let owed = Bucket::read(summary.words()).owed(now);
+    fn verdict(&self, of: StateSummary, now: Timestamp, hits: Hits, admitted: bool, _: Charging) -> Verdict {
+        let owed = Bucket::read(of.words()).owed(now);
         let remaining = self.tokens(self.capacity - owed);
         let excess = (owed - self.capacity).0;
         let excess = self.emission.map_or(0, |interval| excess.div_ceil(interval.get()));
@@ -275,9 +254,14 @@ impl LimitAlgorithm for TokenBucket {
         Some(self.tokens(self.max_debt - self.capacity)).filter(|debt| *debt > 0)
     }
 
-    fn with_limit(self, limit: u64) -> Self {
-        let emission = NonZeroU64::new(limit).map(|limit| self.capacity.0.div_ceil(limit.get()));
-        self.with_emission(emission.and_then(NonZeroU64::new))
+    /// Returns a bucket of this rate with the same capacity in time, but at least one token.
+    fn with_limit(self, limit: u64, window: Duration) -> Self {
+        let emission = emission_of(limit, ticks_in(window));
+        let capacity = match emission {
+            Some(least) if self.capacity > 0 => self.capacity.max(Count(least.get())),
+            Some(_) | None => Count(0),
+        };
+        Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
     }
 
     /// Returns a bucket with the same capacity in time, and so a share of rate and tokens, but at least one token.
@@ -303,7 +287,7 @@ impl LimitAlgorithm for TokenBucket {
             NonZeroU64::new(u64::try_from(ticks).unwrap_or(MAX_FILL_TICKS))
         };
         // Without a share it never refills, but may borrow a rate.
-        self.with_emission(self.emission.filter(|_| share > 0).and_then(interval))
+        Self { emission: self.emission.filter(|_| share > 0).and_then(interval), ..self }
     }
 
     /// Time in which an empty bucket is filled, and a debt too.
@@ -342,8 +326,13 @@ impl LimitAlgorithm for TokenBucket {
     }
 }
 
+/// Ticks in which a token refills, of `limit` ones in a window, rounded up.
+fn emission_of(limit: u64, window: Count) -> Option<NonZeroU64> {
+    window.0.div_ceil(NonZeroU64::new(limit)?.get()).try_into().ok()
+}
+
 fn ticks_in(time: Duration) -> Count {
-    Count(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)) * TICKS_PER_MICRO
+    Count(micros(time)) * TICKS_PER_MICRO
 }
 
 /// Ticks of a window.

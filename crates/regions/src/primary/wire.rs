@@ -4,7 +4,8 @@ use std::{num::NonZeroU64, time::Duration};
 
 use tollgate_core::algorithm::{Charging, Verdict};
 use tollgate_core::ban::{Ban, BanEffect};
-use tollgate_core::{RecordId, clock::Timestamp, descriptor::Hits, lease::LeaseId};
+use tollgate_core::clock::{Timestamp, micros};
+use tollgate_core::{RecordId, descriptor::Hits, lease::LeaseId};
 use tollgate_proto::tollgate::region::v1::primary_check::{Ban as Effect, Operation, Veto as SentVeto};
 use tollgate_proto::tollgate::region::v1::{
     PrimaryBan, PrimaryCall, PrimaryCheck, PrimaryReply, PrimaryVerdict, primary_reply::Result as Outcome,
@@ -206,10 +207,6 @@ fn read_verdict(verdict: &PrimaryVerdict) -> Option<Verdict> {
         decided_at: Timestamp::from_micros(verdict.decided_at_us),
         ban,
     })
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -169,7 +169,7 @@ impl SharedCounter {
         let (used, full_at) = match &self.policy {
             // A store may have forgotten when a full bucket became full.
             Policy::TokenBucket(_) => (0, self.full_at(snapshot, effective).max(micros)),
-            policy => (policy.used(&mut state, snapshot.now), 0),
+            policy => (policy.peek(&mut state, snapshot.now).used, 0),
         };
         let used = u32::try_from(used).unwrap_or(u32::MAX);
         let mut loans = Loans { ledger, full_at, terms, now, used, effective, max_full_at: None };

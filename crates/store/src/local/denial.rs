@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate_core::{algorithm::Verdict, ban::Ban, descriptor::Hits};
+use tollgate_core::{algorithm::Verdict, ban::Ban, clock::micros, descriptor::Hits};
 
 use crate::{after, request::Check};
 
@@ -126,7 +126,7 @@ impl EarlyEnds {
     }
 
     fn record(&self, start: Instant, now: Instant) {
-        let micros = u64::try_from(now.duration_since(start).as_micros()).unwrap_or(u64::MAX);
+        let micros = micros(now.duration_since(start));
         self.micros.store(micros.saturating_add(1), Ordering::Relaxed);
     }
 

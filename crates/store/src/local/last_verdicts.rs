@@ -241,7 +241,7 @@ mod tests {
     fn remaining(verdicts: &LastVerdicts, number: usize, algorithm: Algorithm) -> Option<u64> {
         let (last, last_reply_at) = verdicts.take(&cell(number), RecordId::alone(algorithm))?;
         let mut state = policy(algorithm).share_after(&last, last_reply_at, NonZeroU32::MIN)?;
-        Some(policy(algorithm).unused(&mut state, last.decided_at))
+        Some(policy(algorithm).peek(&mut state, last.decided_at).remaining)
     }
 
     #[test]

@@ -188,8 +188,8 @@ impl MemoryStore {
             if policy.is_fuller(&mut state, known, now) {
                 *known = state;
             }
-            let (unused, expires_at) = (policy.unused(known, now), policy.expires_at(known));
-            ((), EvictionRank::new(unused == 0, expires_at))
+            let is_exhausted = policy.peek(known, now).remaining == 0;
+            ((), EvictionRank::new(is_exhausted, policy.expires_at(known)))
         });
     }
 
@@ -198,7 +198,7 @@ impl MemoryStore {
         let shared = &*self.shared;
         let Some((mut shard, now)) = shared.lock(cell.tag()) else { return 0 };
         let name = CounterKey::new(&shared.hasher, cell.as_bytes(), record.as_bytes());
-        shard.counters.inspect(&name, |state| policy.used(state, now).min(policy.limit()))
+        shard.counters.inspect(&name, |state| policy.peek(state, now).used.min(policy.limit()))
     }
 
     /// Returns which checks would pass, each after the charges before it, if a veto keeps the counters from being

@@ -10,7 +10,8 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio::{select, sync::Notify};
-use tollgate_core::{RecordId, clock::Clock};
+use tollgate_core::RecordId;
+use tollgate_core::clock::{Clock, micros};
 use tollgate_limiter::{AwaitedLoans, Replicas};
 use tollgate_proto::tollgate::region::v1::counter_reply::Result as Outcome;
 use tollgate_store::loans::regions::policy::{self, Demand, LoanRequestBudgets};
@@ -248,7 +249,7 @@ fn prepare(
         return Prepared::Nothing { pause: Duration::ZERO };
     }
     let (requests, full_at) = protocol::request_loans(ledger, terms, *now, usage, &shares);
-    policy::claim(ledger, *now, u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX));
+    policy::claim(ledger, *now, micros(round_trip));
     loans.full_at = full_at;
     Prepared::Requests { requests, wanted: lacking.unwrap_or(0) }
 }

@@ -153,7 +153,7 @@ fn charges_of_others_since_the_verdict_are_estimated_from_the_usage_of_the_windo
     let verdict = whole.charge(0, Hits::charge(300));
     // 300 hits in 20 s: 30 more in 2 s.
     let mut share = whole.share(&verdict, 2_000_000, instances(3));
-    assert_eq!(share.policy.unused(&mut share.state, verdict.decided_at), 90);
+    assert_eq!(share.policy.peek(&mut share.state, verdict.decided_at).remaining, 90);
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn a_share_of_a_sliding_window_decays_as_the_whole_does_whatever_the_limit() {
     assert!(!denial.admitted);
     let share = whole.share(&denial, 0, instances(1));
     let later = Timestamp::from_micros(START + at + DAY / 3);
-    let unused = |counter: &Counter| counter.policy.unused(&mut counter.state.clone(), later);
+    let unused = |counter: &Counter| counter.policy.peek(&mut counter.state.clone(), later).remaining;
     assert!(unused(&share) <= unused(&whole));
     assert!(unused(&share) >= unused(&whole) - 2, "{} of {}", unused(&share), unused(&whole));
 }
