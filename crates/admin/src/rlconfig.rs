@@ -144,9 +144,9 @@ fn of_rule(domain: &Domain, rule: &Rule) -> impl Iterator<Item = String> {
 }
 
 fn ban_text(ban: &BanPolicy) -> String {
-    let (threshold, interval, mode) = (ban.threshold(), ban.interval(), ban.mode().name());
-    let (duration, max_duration, forgive) = (ban.duration(), ban.max_duration(), ban.forgive());
-    let list_after = ban.list_after().map(|count| format!(", list_after: {count}")).unwrap_or_default();
+    let (threshold, interval, mode) = (ban.threshold, ban.interval, ban.mode.name());
+    let (duration, max_duration, forgive) = (ban.duration, ban.max_duration, ban.forgive);
+    let list_after = ban.list_after.map(|count| format!(", list_after: {count}")).unwrap_or_default();
     format!(
         "ban: {{threshold: {threshold}, interval: {interval}s, duration: {duration}s, max_duration: \
          {max_duration}s, forgive: {forgive}s{list_after}, mode: {mode}}}"

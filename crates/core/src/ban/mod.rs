@@ -197,7 +197,7 @@ impl BanRecord {
             Phase::Counting { bad, second, balance }
                 if self.is_kept(policy, now) && second != second_of(now) && is_bad(policy, balance) =>
             {
-                let is_due = bad.saturating_add(1) >= policy.threshold().into();
+                let is_due = bad.saturating_add(1) >= policy.threshold.into();
                 is_due.then(|| self.begin(policy, now)).flatten()
             }
             Phase::Counting { .. } | Phase::Banned => None,
@@ -240,7 +240,7 @@ impl BanRecord {
 
     /// Whether the interval counts: one of a longer interval, or of a clock that was ahead, would have too many seconds.
     fn is_kept(&self, policy: &BanPolicy, now: Timestamp) -> bool {
-        let longest = Seconds(policy.interval().into()) + 1 + MAX_AHEAD;
+        let longest = Seconds(policy.interval.into()) + 1 + MAX_AHEAD;
         (Seconds(1)..=longest).contains(&(self.ends_at - now.seconds()))
     }
 
@@ -252,7 +252,7 @@ impl BanRecord {
         if self.forgiven_at <= now.seconds() {
             (self.forgiven_at, self.level) = (Seconds(0), 0);
         }
-        self.ends_at = Seconds(now.seconds()) + u32::from(policy.interval()) + 1;
+        self.ends_at = Seconds(now.seconds()) + u32::from(policy.interval) + 1;
         self.phase = Phase::Counting { bad: 0, second: second_of(now), balance: 0 };
     }
 
@@ -265,7 +265,7 @@ impl BanRecord {
     }
 
     fn begin(&mut self, policy: &BanPolicy, now: Timestamp) -> Option<Ban> {
-        let left = (self.forgiven_at - now.seconds()).0.div_ceil(policy.forgive());
+        let left = (self.forgiven_at - now.seconds()).0.div_ceil(policy.forgive);
         let before = u8::try_from(left).unwrap_or(u8::MAX).min(self.level);
         self.level = before.saturating_add(1).min(policy.max_level());
         self.phase = Phase::Banned;
@@ -275,7 +275,7 @@ impl BanRecord {
 
     /// Shortens a ban that is longer than the policy has any: one of an earlier policy, or of a clock that was ahead.
     fn shorten(&mut self, policy: &BanPolicy, now: Timestamp) {
-        if self.ends_at - now.seconds() > policy.max_duration() {
+        if self.ends_at - now.seconds() > policy.max_duration {
             self.ban_for(policy, now);
         }
     }
@@ -283,7 +283,7 @@ impl BanRecord {
     /// Sets the end of a ban of this level that begins now.
     fn ban_for(&mut self, policy: &BanPolicy, now: Timestamp) {
         self.ends_at = Seconds(now.seconds()) + policy.length(self.level);
-        let remembered = Seconds(if policy.remembers() { policy.forgive() } else { 0 });
+        let remembered = Seconds(if policy.remembers() { policy.forgive } else { 0 });
         self.forgiven_at = self.ends_at + remembered * u32::from(self.level);
     }
 }
@@ -294,12 +294,12 @@ const fn second_of(now: Timestamp) -> u32 {
 
 /// Whether at least as many hits were denied as admitted. Rounded hits may be as many without a denial.
 const fn is_bad(policy: &BanPolicy, balance: i32) -> bool {
-    balance >= (policy.grain() > 1) as i32
+    balance >= (policy.grain > 1) as i32
 }
 
 /// Hits in units of the record, rounded by the time so that many small numbers add up.
 fn units(policy: &BanPolicy, now: Timestamp, hits: u64) -> i32 {
-    let grain = policy.grain();
+    let grain = policy.grain;
     let rounding = now.subsec_micros().checked_rem(grain).unwrap_or_default();
     let units = (Count(hits) + u64::from(rounding)).0.checked_div(grain.into()).unwrap_or_default();
     i32::try_from(units).unwrap_or(i32::MAX).min(2 * MAX_BALANCE + 1)

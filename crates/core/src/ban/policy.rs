@@ -64,17 +64,24 @@ const COUNTED_UNITS: u32 = 256;
 
 /// Parameters of a rule's bans. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BanPolicy {
-    threshold: u16,
-    interval: u16,
-    duration: u32,
-    max_duration: u32,
-    forgive: u32,
+    /// Bad seconds within an interval that lead to a ban.
+    pub threshold: u16,
+    /// The interval, from the first denial on.
+    pub interval: u16,
+    /// Length of a first ban.
+    pub duration: u32,
+    /// Maximum length of a ban.
+    pub max_duration: u32,
+    /// Time without a ban that takes one doubling off.
+    pub forgive: u32,
     /// Hits counted as one, so that the hits of a second fit the record.
-    grain: u32,
-    /// Bans of the maximum length in a row that list a client; 0 for never.
-    list_after: u8,
-    mode: BanMode,
+    pub grain: u32,
+    /// Bans of the maximum length in a row, the last of which lists the client.
+    pub list_after: Option<u8>,
+    /// Whether bans deny.
+    pub mode: BanMode,
 }
 
 /// Hits counted as one for a limit with this quota.
@@ -120,7 +127,7 @@ impl BanPolicy {
         }
         let grain = grain_of(quota);
         let policy =
-            Self { threshold, interval, duration, max_duration, forgive, grain, list_after: 0, mode };
+            Self { threshold, interval, duration, max_duration, forgive, grain, list_after: None, mode };
         match list_after {
             None => Ok(policy),
             Some(count) => policy
@@ -133,53 +140,13 @@ impl BanPolicy {
     fn listing_after(self, list_after: u32) -> Option<Self> {
         let list_after = u8::try_from(list_after).ok().filter(|count| *count > 0)?;
         let levels = self.level_of_maximum().checked_add(list_after.checked_sub(1)?)?;
-        (levels <= Self::MAX_LEVEL).then_some(Self { list_after, ..self })
+        (levels <= Self::MAX_LEVEL).then_some(Self { list_after: Some(list_after), ..self })
     }
 
     /// Returns this policy for the counters of a limit with another quota.
     #[must_use]
     pub fn with_quota(self, quota: Quota) -> Self {
         Self { grain: grain_of(quota), ..self }
-    }
-
-    /// Bad seconds within an interval that lead to a ban.
-    pub const fn threshold(&self) -> u16 {
-        self.threshold
-    }
-
-    /// The interval in seconds.
-    pub const fn interval(&self) -> u16 {
-        self.interval
-    }
-
-    /// Length of a first ban in seconds.
-    pub const fn duration(&self) -> u32 {
-        self.duration
-    }
-
-    /// Maximum length of a ban in seconds.
-    pub const fn max_duration(&self) -> u32 {
-        self.max_duration
-    }
-
-    /// Time without a ban that takes one doubling off, in seconds.
-    pub const fn forgive(&self) -> u32 {
-        self.forgive
-    }
-
-    /// Hits that the record counts as one.
-    pub const fn grain(&self) -> u32 {
-        self.grain
-    }
-
-    /// Whether bans deny.
-    pub const fn mode(&self) -> BanMode {
-        self.mode
-    }
-
-    /// Bans of the maximum length in a row, the last of which lists the client.
-    pub const fn list_after(&self) -> Option<u8> {
-        if self.list_after > 0 { Some(self.list_after) } else { None }
     }
 
     /// Whether bans grow.
@@ -200,12 +167,12 @@ impl BanPolicy {
     /// The highest level: that of the first ban of the maximum length, or of the one that lists the client. Higher ones
     /// would only take longer to forgive.
     pub fn max_level(&self) -> u8 {
-        self.level_of_maximum().saturating_add(self.list_after.saturating_sub(1))
+        self.level_of_maximum().saturating_add(self.list_after.unwrap_or(0).saturating_sub(1))
     }
 
     /// Whether a ban of this level lists the client.
     pub fn lists(&self, level: u8) -> bool {
-        self.list_after > 0 && level >= self.max_level()
+        self.list_after.is_some() && level >= self.max_level()
     }
 
     /// Length in seconds of a ban of a level, which is at least 1.

@@ -155,7 +155,7 @@ fn settle_quotas(plan: &mut Plan<'_, '_>) {
 /// The ban that the decision on a rule's counter applies: only watched where the rule does not deny by itself.
 fn ban_check(rule: &Rule, is_shadow: bool, modes: Modes) -> Option<BanCheck> {
     let policy = rule.ban?;
-    let denies = policy.mode() == BanMode::Enforce && !is_shadow && !modes.shadow && !modes.quota;
+    let denies = policy.mode == BanMode::Enforce && !is_shadow && !modes.shadow && !modes.quota;
     let effect = if denies { BanEffect::Enforce } else { BanEffect::Watch };
     Some(BanCheck { policy, effect })
 }

@@ -123,19 +123,19 @@ fn overdraft_text(policy: &Policy) -> String {
 
 /// Bans, such as `ban 10m up to 1d after 180 bad seconds in 5m, forgiven after 1d (watch)`.
 fn ban_text(ban: &BanPolicy) -> String {
-    let growth = ban.grows().then(|| format!(" up to {}", seconds_text(ban.max_duration())));
+    let growth = ban.grows().then(|| format!(" up to {}", seconds_text(ban.max_duration)));
     let forgiven =
-        ban.remembers().then(|| format!(", one doubling less after {}", seconds_text(ban.forgive())));
-    let listed = ban.list_after().map(|count| format!(", listed after {count} of the longest in a row"));
+        ban.remembers().then(|| format!(", one doubling less after {}", seconds_text(ban.forgive)));
+    let listed = ban.list_after.map(|count| format!(", listed after {count} of the longest in a row"));
     format!(
         ", ban {}{} after {} bad seconds in {}{}{} ({})",
-        seconds_text(ban.duration()),
+        seconds_text(ban.duration),
         growth.unwrap_or_default(),
-        ban.threshold(),
-        seconds_text(ban.interval().into()),
+        ban.threshold,
+        seconds_text(ban.interval.into()),
         forgiven.unwrap_or_default(),
         listed.unwrap_or_default(),
-        ban.mode().name()
+        ban.mode.name()
     )
 }
 

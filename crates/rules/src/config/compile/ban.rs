@@ -127,7 +127,7 @@ fn warn(
         let message = "the limit has one counter for all requests, so that a ban denies all of them";
         return compiler.reporter.warning(*at, path, message);
     }
-    let Some(mode) = raw.mode.stated().filter(|_| policy.mode() == BanMode::Enforce) else { return };
+    let Some(mode) = raw.mode.stated().filter(|_| policy.mode == BanMode::Enforce) else { return };
     let path = path.key("mode");
     if limit.descriptor.shadow_mode.or_default() {
         let message = "has no effect beside `shadow_mode: true`, with which bans are only watched";

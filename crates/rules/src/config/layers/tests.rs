@@ -121,7 +121,7 @@ fn attributes_are_inherited_but_for_the_name() {
     let attributes =
         |rule: &Rule| (rule.sync, rule.on_store_error, rule.degraded_limit, rule.retry_after_spread);
     assert_eq!(attributes(above), attributes(below));
-    assert_eq!(above.ban.map(|ban| ban.threshold()), below.ban.map(|ban| ban.threshold()));
+    assert_eq!(above.ban.map(|ban| ban.threshold), below.ban.map(|ban| ban.threshold));
     assert_eq!((&*above.name, &*below.name), ("above", ""));
 }
 

@@ -12,11 +12,11 @@ fn ban(limit: &str) -> BanPolicy {
 fn an_empty_mapping_has_the_defaults_and_watches() {
     for empty in ["ban: {}", "ban: {mode: watch}"] {
         let ban = ban(empty);
-        let numbers = [u32::from(ban.threshold()), ban.interval().into(), ban.duration(), ban.max_duration()];
+        let numbers = [u32::from(ban.threshold), ban.interval.into(), ban.duration, ban.max_duration];
         assert_eq!(numbers, [180, 300, 600, 600]);
-        assert_eq!((ban.mode(), ban.grows()), (BanMode::Watch, false));
+        assert_eq!((ban.mode, ban.grows()), (BanMode::Watch, false));
     }
-    assert_eq!(ban("ban: {}").list_after(), None);
+    assert_eq!(ban("ban: {}").list_after, None);
     assert_eq!(rule_of(&with("", "ban:")).ban, None);
 }
 
@@ -25,10 +25,10 @@ fn every_key_is_read() {
     let ban = ban(
         "ban: {threshold: 10, interval: 10m, duration: 1m, max_duration: 1d, forgive: 2h, list_after: 3, mode: enforce}",
     );
-    let numbers = [u32::from(ban.threshold()), ban.interval().into(), ban.duration(), ban.max_duration()];
+    let numbers = [u32::from(ban.threshold), ban.interval.into(), ban.duration, ban.max_duration];
     assert_eq!(numbers, [10, 600, 60, 86_400]);
-    assert_eq!((ban.forgive(), ban.mode(), ban.grows()), (7_200, BanMode::Enforce, true));
-    assert_eq!(ban.list_after(), Some(3));
+    assert_eq!((ban.forgive, ban.mode, ban.grows()), (7_200, BanMode::Enforce, true));
+    assert_eq!(ban.list_after, Some(3));
 }
 
 #[test]

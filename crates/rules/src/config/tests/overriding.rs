@@ -77,7 +77,7 @@ fn values_without_a_default_follow_the_new_limit() {
     assert_eq!(limit(r#"{"on_store_error": "deny"}"#), None);
     let banning = "unit: second, requests_per_unit: 100, ban: {duration: 10m}";
     let ban = overridden(banning, r#"{"requests_per_unit": 100000}"#).expect("valid").ban.expect("kept");
-    assert_eq!((ban.duration(), ban.grain()), (600, 391));
+    assert_eq!((ban.duration, ban.grain), (600, 391));
 }
 
 #[test]

@@ -228,9 +228,9 @@ fn pack_bans<'a>(packed: &mut Vec<u8>, cell: &Cell, reported: &mut impl Iterator
 }
 
 fn pack_ban(packed: &mut Vec<u8>, BanCheck { policy, effect }: &BanCheck, reported: u16) {
-    packed.extend_from_slice(&policy.threshold().to_le_bytes());
-    packed.extend_from_slice(&policy.interval().to_le_bytes());
-    for number in [policy.duration(), policy.max_duration(), policy.forgive(), policy.grain()] {
+    packed.extend_from_slice(&policy.threshold.to_le_bytes());
+    packed.extend_from_slice(&policy.interval.to_le_bytes());
+    for number in [policy.duration, policy.max_duration, policy.forgive, policy.grain] {
         packed.extend_from_slice(&number.to_le_bytes());
     }
     packed.extend_from_slice(&reported.to_le_bytes());
