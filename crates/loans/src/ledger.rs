@@ -4,7 +4,7 @@
 //! that of several loans the largest counts. Thus a record has a few loans for each region, however many requests
 //! there were.
 
-use std::{collections::BTreeMap, fmt::Write, str::FromStr};
+use std::{collections::BTreeMap, str::FromStr};
 
 use crate::table::{MAX_REGIONS, RegionName};
 use crate::terms::Terms;
@@ -22,7 +22,7 @@ pub struct Ledger {
     /// Loan requests in a row that brought nothing.
     pub misses: u32,
     /// Accounts with the other regions; at most one for each region.
-    accounts: BTreeMap<RegionName, Account>,
+    pub(crate) accounts: BTreeMap<RegionName, Account>,
 }
 
 impl Ledger {
@@ -67,11 +67,6 @@ impl Ledger {
         self.accounts.values().map(|account| u64::from(account.lent_at(label))).sum()
     }
 
-    /// The accounts, in the order of the regions' names.
-    pub fn accounts(&self) -> impl Iterator<Item = (&RegionName, &Account)> {
-        self.accounts.iter()
-    }
-
     /// The account with a region.
     pub fn account(&self, region: &RegionName) -> Option<&Account> {
         self.accounts.get(region)
@@ -98,21 +93,6 @@ impl Ledger {
             }
         }
         Some(self.accounts.entry(region.clone()).or_default())
-    }
-
-    /// The account with a region, if there is one.
-    pub(crate) fn account_mut(&mut self, region: &RegionName) -> Option<&mut Account> {
-        self.accounts.get_mut(region)
-    }
-
-    /// All accounts.
-    pub(crate) fn accounts_mut(&mut self) -> impl Iterator<Item = &mut Account> {
-        self.accounts.values_mut()
-    }
-
-    /// Replaces the account with a region.
-    pub(crate) fn insert(&mut self, region: RegionName, account: Account) {
-        self.accounts.insert(region, account);
     }
 }
 
@@ -210,7 +190,7 @@ impl Ledger {
         if self.last_id > 0 || self.claim_until > 0 || self.misses > 0 {
             fields.push((HEAD.to_owned(), format!("{} {} {}", self.last_id, self.claim_until, self.misses)));
         }
-        fields.extend(self.accounts().map(|(region, account)| (region.to_string(), account.text())));
+        fields.extend(self.accounts.iter().map(|(region, account)| (region.to_string(), account.text())));
         fields
     }
 
@@ -231,8 +211,8 @@ impl Ledger {
                 continue;
             }
             let region = RegionName::from_str(field).map_err(|_| invalid())?;
-            ledger.insert(region, Account::parse(value).ok_or_else(invalid)?);
-            if ledger.accounts().count() > MAX_REGIONS {
+            ledger.accounts.insert(region, Account::parse(value).ok_or_else(invalid)?);
+            if ledger.accounts.len() > MAX_REGIONS {
                 return Err(invalid());
             }
         }
@@ -261,13 +241,8 @@ impl Account {
 }
 
 fn loans_text(loans: &[Loan]) -> String {
-    let mut text = String::new();
-    for Loan { id, amount, from, until } in loans {
-        let separator = if text.is_empty() { "" } else { ";" };
-        // Writing to a string does not fail.
-        _ = write!(text, "{separator}{id},{amount},{from},{until}");
-    }
-    text
+    let texts = loans.iter().map(|Loan { id, amount, from, until }| format!("{id},{amount},{from},{until}"));
+    texts.collect::<Vec<_>>().join(";")
 }
 
 fn parse_loans(text: &str, max: usize) -> Option<Vec<Loan>> {

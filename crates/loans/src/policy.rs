@@ -11,6 +11,10 @@
 
 use std::collections::BTreeMap;
 
+use tollgate_core::algorithm::{Algorithm, Charging, CounterState, Parameters, Policy};
+use tollgate_core::quota::{Quota, Unit, Window};
+use tollgate_core::{clock::Timestamp, descriptor::Hits};
+
 use crate::table::{MAX_REGIONS, RegionName};
 use crate::terms::{LOAN_MICROS, LimitKind, Moment, Terms};
 use crate::{ledger::Ledger, protocol::Share};
@@ -252,52 +256,28 @@ pub fn recall<'a>(
 /// Loan requests per second to or from one region; beyond, shares stay as they are.
 const MAX_REQUESTS_PER_SECOND: u64 = 2_000;
 
-/// One loan request, in millionths.
-const ONE_REQUEST: u64 = 1_000_000;
-
-/// Content of a full budget.
-const FULL_BUDGET: u64 = MAX_REQUESTS_PER_SECOND * ONE_REQUEST;
-
 /// Buckets of loan requests: one second's worth for each region, refilled continuously, so that no region uses up those of
 /// another.
 #[derive(Clone, Debug, Default)]
 pub struct LoanRequestBudgets {
-    by_region: BTreeMap<RegionName, LoanRequestBudget>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct LoanRequestBudget {
-    left: u64,
-    refilled_at: u64,
+    by_region: BTreeMap<RegionName, CounterState>,
 }
 
 impl LoanRequestBudgets {
     /// Takes one request of a region at `micros`, if one is left.
     pub fn take(&mut self, region: &RegionName, micros: u64) -> bool {
+        let quota = Quota { limit: MAX_REQUESTS_PER_SECOND, window: Window::of(Unit::Second) };
+        let bucket = Policy::nearest(Algorithm::TokenBucket, quota, &Parameters::default());
+        let now = Timestamp::from_micros(micros);
         if self.by_region.len() >= MAX_REGIONS && !self.by_region.contains_key(region) {
             // Of regions that were dropped from the table.
-            self.by_region.retain(|_, budget| budget.left_at(micros) < FULL_BUDGET);
+            self.by_region.retain(|_, state| bucket.expires_at(state) > now.seconds());
             if self.by_region.len() >= MAX_REGIONS {
                 return false;
             }
         }
-        let full = LoanRequestBudget { left: FULL_BUDGET, refilled_at: micros };
-        self.by_region.entry(region.clone()).or_insert(full).take(micros)
-    }
-}
-
-impl LoanRequestBudget {
-    fn take(&mut self, micros: u64) -> bool {
-        self.left = self.left_at(micros);
-        self.refilled_at = micros;
-        let left = self.left.checked_sub(ONE_REQUEST);
-        self.left = left.unwrap_or(self.left);
-        left.is_some()
-    }
-
-    fn left_at(&self, micros: u64) -> u64 {
-        let gained = micros.saturating_sub(self.refilled_at).saturating_mul(MAX_REQUESTS_PER_SECOND);
-        self.left.saturating_add(gained).min(FULL_BUDGET)
+        let state = self.by_region.entry(region.clone()).or_default();
+        bucket.apply(state, now, Hits::ONE, Charging::Independent)
     }
 }
 

@@ -226,7 +226,7 @@ impl Regions {
 
     fn publish(&self, state: &State) {
         metrics::table(state.table.generation(), state.demarcation.unfinished());
-        self.shares.set(state.shares());
+        self.shares.set(state.demarcation.shares());
         state.primacy.publish(&state.own, &state.table);
         let generation = state.table.generation();
         self.generation.send_if_modified(|known| mem::replace(known, generation) != generation);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tollgate_core::{clock::Timestamp, hash_of};
-use tollgate_loans::shares::{Demarcation, RegionShares, WeightTable};
+use tollgate_loans::shares::{Demarcation, WeightTable};
 use tollgate_proto::tollgate::region::v1::{CounterLoanRequest, CounterReply};
 use tollgate_rules::RegionTable;
 use tonic::transport::Channel;
@@ -120,11 +120,6 @@ impl State {
             self.primacy.is_pending = false;
         }
         begins
-    }
-
-    /// Own shares as of now.
-    pub(super) fn shares(&self) -> RegionShares {
-        self.demarcation.shares()
     }
 
     /// Replaces the table. Until every region has announced it, the smaller share of both applies.
@@ -257,7 +252,7 @@ mod tests {
     fn share(state: &State, now: u64) -> u32 {
         let quota = Quota { limit: 100, window: Window::of(Unit::Minute) };
         let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
-        state.shares().share(100, &policy, || Timestamp::from_micros(now * 1_000_000), || 0)
+        state.demarcation.shares().share(100, &policy, || Timestamp::from_micros(now * 1_000_000), || 0)
     }
 
     #[test]

@@ -116,7 +116,7 @@ fn give_back(
 ) -> u32 {
     let effective = ledger.effective(terms, now.label);
     let spare = effective.saturating_sub(usage.kept());
-    let Some(account) = ledger.account_mut(peer) else { return 0 };
+    let Some(account) = ledger.accounts.get_mut(peer) else { return 0 };
     if usage.used <= effective {
         // All hits of loans that have ended are within the region's own limit.
         account.borrowed.retain(|loan| loan.until >= now.label);
@@ -170,7 +170,7 @@ fn book(
 ) -> (u32, u32) {
     let effective = u64::from(booking.effective.unwrap_or_else(|| ledger.effective(terms, now.label)));
     let lent = ledger.lent(now.label);
-    let Some(account) = ledger.account_mut(peer) else { return (0, 0) };
+    let Some(account) = ledger.accounts.get_mut(peer) else { return (0, 0) };
     let old = account.lent_at(now.label);
     // What the region has beyond its own need, with what the peer has of it already.
     let available = (effective + u64::from(old)).saturating_sub(usage.kept().into());

@@ -91,7 +91,7 @@ pub fn request_loans(
     let full_at = settle(ledger, terms, now, usage.full_at);
     if usage.used <= ledger.effective(terms, now.label) || is_injected(Fault::FreedInTail) {
         // Loans that have ended, and all of whose hits the region's own limit covers.
-        for account in ledger.accounts_mut() {
+        for account in ledger.accounts.values_mut() {
             account.borrowed.retain(|loan| loan.until >= now.label);
         }
     }
@@ -121,7 +121,7 @@ pub fn settle(ledger: &mut Ledger, terms: &Terms, now: Moment, full_at: u64) -> 
         _ => full_at,
     };
     let tail = terms.kind.tail();
-    for account in ledger.accounts_mut() {
+    for account in ledger.accounts.values_mut() {
         account.lent.retain(|loan| loan.until >= now.label);
         account.borrowed.retain(|loan| loan.until.saturating_add(tail) >= now.label);
     }
@@ -151,7 +151,7 @@ fn lower_bookings(account: &mut Account, label: u64, from: u64, left: impl Fn(&L
 
 /// Fill of a bucket after all ends before `now`.
 fn refill(ledger: &Ledger, terms: &Terms, now: Moment, full_at: u64) -> u64 {
-    let loans = ledger.accounts().flat_map(|(_, account)| account.lent.iter().chain(&account.borrowed));
+    let loans = ledger.accounts.values().flat_map(|account| account.lent.iter().chain(&account.borrowed));
     let mut ends: Vec<u64> = loans.map(|loan| loan.until).filter(|until| *until < now.label).collect();
     ends.sort_unstable();
     ends.dedup();

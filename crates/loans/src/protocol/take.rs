@@ -39,7 +39,9 @@ pub fn take(
     }
     let mut full_at = settle(ledger, terms, now, usage.full_at);
     let start = ledger.effective(terms, now.label);
-    let Some(account) = ledger.account_mut(peer) else { return Ok(Taken { full_at, ..Taken::default() }) };
+    let Some(account) = ledger.accounts.get_mut(peer) else {
+        return Ok(Taken { full_at, ..Taken::default() });
+    };
     let left = |loan: &Loan| match reply.have.iter().find(|held| held.id == loan.id) {
         Some(held) => held.amount,
         // A loan that the peer may still take is not listed either.
@@ -68,7 +70,7 @@ fn borrow(
     reply: &Reply,
 ) -> bool {
     let effective = ledger.effective(terms, now.label);
-    let Some(account) = ledger.account_mut(peer) else { return false };
+    let Some(account) = ledger.accounts.get_mut(peer) else { return false };
     let is_expected = account.outstanding != 0 && account.outstanding == reply.id;
     if !is_expected && !is_injected(Fault::LateReply) {
         return false;

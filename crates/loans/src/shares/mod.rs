@@ -22,9 +22,7 @@ use std::{fmt::Write as _, time::Duration};
 use tollgate_core::{algorithm::Policy, clock::Timestamp, hash_of, mixed};
 
 pub use self::demarcation::{Demarcation, FormerWeights, TableState, WeightTable};
-
-/// Maximum number of regions that share limits.
-pub const MAX_REGIONS: usize = 16;
+use crate::table::MAX_REGIONS;
 
 /// Time beyond the tail of a hit after which a share grows: loans of the former share are booked for 5.5 s, and the clocks
 /// of two regions that lend may differ by 5 s.
@@ -43,11 +41,6 @@ impl RegionShares {
     /// Returns the shares of a table after changes from `former` weights, if there were any.
     pub fn new(generation: u64, weights: RegionWeights, former: Vec<FormerWeights>) -> Self {
         Self { generation, weights, former: former.into() }
-    }
-
-    /// The weights of the generation, which apply once a change has ended.
-    pub const fn weights(&self) -> &RegionWeights {
-        &self.weights
     }
 
     /// Own share of a limit that `policy` enforces, at `now`, for the counter with the hash that `counter` returns.

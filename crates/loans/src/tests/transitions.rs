@@ -197,8 +197,8 @@ fn a_record_has_a_bounded_number_of_regions_and_loans() {
             full += u32::from(lent.is_err());
         }
     }
-    assert_eq!((lender.accounts().count(), full), (16, 24 * 20));
-    assert!(lender.accounts().all(|(_, account)| account.lent.len() <= MAX_LENT));
+    assert_eq!((lender.accounts.len(), full), (16, 24 * 20));
+    assert!(lender.accounts.values().all(|account| account.lent.len() <= MAX_LENT));
     assert!(lender.fields().iter().map(|(field, value)| field.len() + value.len()).sum::<usize>() < 16 * 900);
 }
 
@@ -219,8 +219,8 @@ proptest! {
         let mut ledger = Ledger::default();
         (ledger.last_id, ledger.claim_until, ledger.misses) = (seen, 7, 2);
         let account = Account { seen, outstanding: 3, sent_at: 4, wanted, spare: 5, lent, borrowed };
-        ledger.insert(name("eu"), account);
-        ledger.insert(name("us-2"), Account::default());
+        ledger.accounts.insert(name("eu"), account);
+        ledger.accounts.insert(name("us-2"), Account::default());
         let fields = ledger.fields();
         let read = Ledger::from_fields(fields.iter().map(|(field, value)| (field.as_str(), value.as_str())));
         prop_assert_eq!(read, Ok(ledger));

@@ -2,7 +2,8 @@
 
 use std::{fmt::Display, rc::Rc};
 
-use tollgate_loans::shares::{MAX_REGIONS, RegionWeight, RegionWeights};
+use tollgate_loans::shares::{RegionWeight, RegionWeights};
+use tollgate_loans::table::MAX_REGIONS;
 
 use super::problem::{Path, Problems, Report};
 use super::raw::{Field, Stated};
