@@ -15,6 +15,7 @@
 
 use std::fmt;
 
+use percent_encoding::percent_decode;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 use tollgate_core::{RecordId, algorithm::Algorithm, descriptor::Entry, hash_of};
@@ -331,22 +332,15 @@ fn write_domain(bytes: &mut Bytes, domain: &str) {
 fn pair(entry: &[u8]) -> Option<(String, String)> {
     let at = entry.iter().position(|byte| *byte == b'=')?;
     let (key, value) = entry.split_at(at);
-    Some((unescape(key)?, unescape(value.get(1..)?)?))
+    Some((percent_decoded(key)?, percent_decoded(value.get(1..)?)?))
 }
 
-fn unescape(text: &[u8]) -> Option<String> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = str::from_utf8(rest.get(..2)?).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = rest.get(2..)?;
-    }
-    String::from_utf8(bytes).ok()
+/// Decodes percent-encoded UTF-8. Refuses malformed sequences, which the crate would keep as they are.
+pub(crate) fn percent_decoded(text: &[u8]) -> Option<String> {
+    let is_encoded =
+        |part: &[u8]| part.get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    let is_valid = text.split(|byte| *byte == b'%').skip(1).all(is_encoded);
+    is_valid.then(|| String::from_utf8(percent_decode(text).collect()).ok())?
 }
 
 #[cfg(test)]

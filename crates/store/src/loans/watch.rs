@@ -1,9 +1,9 @@
 //! Counters of which the region runs short, as the verdicts of this process show it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::{hash::BuildHasher as _, mem, num::NonZeroU32};
+use std::{hash::BuildHasher as _, num::NonZeroU32};
 
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use tollgate_loans::terms::{LOAN_MICROS, Moment, Terms};
 
 use super::SharedCounter;
 use crate::request::{Cell, Check, TagRequest};
-use crate::{Decisions, key::CellKey};
+use crate::{Decisions, key::CellKey, local::RecentValues};
 
 /// Parts of the record of demands, each under a lock of its own.
 const SHARDS: usize = 16;
@@ -58,32 +58,14 @@ pub struct Shortage {
     pub demand: Demand,
 }
 
-/// Demand for counters, in two generations: when the younger one is full it becomes the older, which is dropped.
-#[derive(Debug, Default)]
-struct Demands {
-    young: HashMap<u64, KnownDemand>,
-    old: HashMap<u64, KnownDemand>,
-}
+/// Demand for counters.
+type Demands = RecentValues<KnownDemand, MAX_COUNTERS>;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct KnownDemand {
     demand: Demand,
     /// Time until which the counter is not reported again, in microseconds.
     quiet_until: u64,
-}
-
-impl Demands {
-    fn entry(&mut self, counter: u64) -> &mut KnownDemand {
-        if self.young.len() >= MAX_COUNTERS && !self.young.contains_key(&counter) {
-            self.old = mem::take(&mut self.young);
-        }
-        let old = &mut self.old;
-        self.young.entry(counter).or_insert_with(|| old.remove(&counter).unwrap_or_default())
-    }
-
-    fn get(&self, counter: u64) -> Option<&KnownDemand> {
-        self.young.get(&counter).or_else(|| self.old.get(&counter))
-    }
 }
 
 impl ShareWatch {
@@ -116,9 +98,8 @@ impl ShareWatch {
     /// Demand for a counter in the region, as estimated from that of this process.
     pub fn demand(&self, cell: &CellKey, record: RecordId) -> Demand {
         let counter = self.shared.hash(cell, record);
-        let demands = self.shared.shard(counter).map(Mutex::lock);
-        let known = demands.as_ref().and_then(|demands| demands.get(counter));
-        self.shared.of_region(known.map(|entry| entry.demand).unwrap_or_default())
+        let known = self.shared.shard(counter).and_then(|demands| demands.lock().get(counter).copied());
+        self.shared.of_region(known.unwrap_or_default().demand)
     }
 
     /// Waits for a counter of which the region runs short.
@@ -154,7 +135,7 @@ impl ShareWatch {
         let usage = if is_bucket { 0 } else { used };
         let hash = self.shared.hash(&cell.key, check.record);
         let mut demands = self.shared.shard(hash).map(Mutex::lock)?;
-        let entry = demands.entry(hash);
+        let entry = demands.get_or_insert(hash, KnownDemand::default);
         entry.demand.add(now.micros, hits);
         let is_quiet = now.micros < entry.quiet_until && !is_waiting;
         let quiet_until = now.micros.saturating_add(REPORT_MICROS);

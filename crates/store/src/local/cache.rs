@@ -12,11 +12,7 @@ use super::{demand::HeatFilter, denial::Denial};
 use crate::request::{Cell, Check, Requests, TagRequest, Verdicts, Veto};
 
 /// Verdicts without a call to a server.
-#[derive(Clone, Debug)]
-pub(crate) struct LocalDecision {
-    pub(crate) verdicts: Verdicts,
-    pub(crate) source: Source,
-}
+pub(crate) type LocalDecision = (Verdicts, Source);
 
 /// Source of a decision without a call to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,12 +160,12 @@ impl CounterCache {
         if self.is_empty() {
             return None;
         }
-        let decision = match request.charging {
+        let (verdicts, source) = match request.charging {
             Charging::Independent => self.decide_independent(request, now)?,
             Charging::AllOrNone => self.decide_all_or_none(request, now)?,
         };
-        self.record_denials(request, &decision.verdicts);
-        Some(decision)
+        self.record_denials(request, &verdicts);
+        Some((verdicts, source))
     }
 
     /// Takes the hits that were denied without a call of late: earlier ones would count in a second of other hits.
@@ -241,7 +237,7 @@ impl CounterCache {
                 }
             }
         }
-        Some(LocalDecision { verdicts, source })
+        Some((verdicts, source))
     }
 
     /// Restores the tokens spent for the first checks of a request that has to be sent.
@@ -268,7 +264,7 @@ impl CounterCache {
             verdicts.push((check.descriptor, verdict));
         }
         let is_vetoed = request.is_vetoed(verdicts.iter().map(|(_, verdict)| verdict.admitted));
-        is_vetoed.then_some(LocalDecision { verdicts, source: Source::DenialCache })
+        is_vetoed.then_some((verdicts, Source::DenialCache))
     }
 
     fn entry(&mut self, cell: &Cell, check: &Check) -> Option<&mut CacheEntry> {

@@ -1,17 +1,17 @@
 //! Last verdicts of the counters in use, from which an instance starts when Redis does not decide.
 
+use std::array;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::{array, mem};
 
 use foldhash::quality::RandomState;
-use hashbrown::HashTable;
 use parking_lot::Mutex;
 use tollgate_core::RecordId;
 use tollgate_core::algorithm::{LastVerdict, Verdict};
 use tollgate_core::clock::{Clock, Timestamp};
 
+use super::two_generation_map::RecentValues;
 use crate::request::{TagRequest, Verdicts};
 use crate::{CachePadded, key::CellKey};
 
@@ -56,26 +56,7 @@ struct Shared {
     clock_shift: Arc<AtomicI64>,
 }
 
-/// Two generations: when the newer one is full, it becomes the older one.
-#[derive(Debug, Default)]
-struct Shard {
-    newer: HashTable<Entry>,
-    older: HashTable<Entry>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    hash: u64,
-    last: LastVerdict,
-}
-
-impl Entry {
-    /// Whether its verdict is later than the other one, which then was only received later.
-    fn is_later(&self, other: &Self) -> bool {
-        let [own, other] = [self, other].map(|entry| entry.last.decided_at.as_micros());
-        own > other && own <= other.saturating_add(MAX_REORDERING)
-    }
-}
+type Shard = RecentValues<LastVerdict, MAX_GENERATION_ENTRIES>;
 
 impl Default for LastVerdicts {
     fn default() -> Self {
@@ -113,14 +94,17 @@ impl LastVerdicts {
             }
             let hash = self.hash(&cell.key, check.record);
             let Some(shard) = self.shard(hash) else { continue };
-            let entry = || Entry { hash, last: check.policy.last_verdict(verdict, prefetched) };
+            let last = || check.policy.last_verdict(verdict, prefetched);
             if is_minor {
                 // Another instance may have refunded or reset what a kept verdict states.
-                shard.lock().update(hash, entry);
+                if let Some(known) = shard.lock().get(hash) {
+                    follow(known, last());
+                }
                 continue;
             }
             self.record_time(verdict.decided_at);
-            shard.lock().set(entry());
+            let last = last();
+            follow(shard.lock().get_or_insert(hash, || last), last);
             if !self.0.has_entries.load(Ordering::Relaxed) {
                 self.0.has_entries.store(true, Ordering::Relaxed);
             }
@@ -164,42 +148,11 @@ impl LastVerdicts {
     }
 }
 
-impl Shard {
-    /// Keeps the entry, unless a later one of the counter is known.
-    fn set(&mut self, entry: Entry) {
-        let is_same = |known: &Entry| known.hash == entry.hash;
-        if let Some(known) = self.newer.find_mut(entry.hash, is_same) {
-            if !known.is_later(&entry) {
-                *known = entry;
-            }
-            return;
-        }
-        let known = self.older.find_entry(entry.hash, is_same).ok().map(|known| known.remove().0);
-        let entry = known.filter(|known| known.is_later(&entry)).unwrap_or(entry);
-        if self.newer.len() >= MAX_GENERATION_ENTRIES {
-            self.older = mem::take(&mut self.newer);
-        }
-        self.newer.insert_unique(entry.hash, entry, |known| known.hash);
-    }
-
-    /// Replaces the entry of a counter, if one is kept and is not later.
-    fn update(&mut self, hash: u64, entry: impl FnOnce() -> Entry) {
-        let Self { newer, older } = self;
-        let known = newer.find_mut(hash, |known| known.hash == hash);
-        if let Some(known) = known.or_else(|| older.find_mut(hash, |known| known.hash == hash)) {
-            let entry = entry();
-            if !known.is_later(&entry) {
-                *known = entry;
-            }
-        }
-    }
-
-    fn take(&mut self, hash: u64) -> Option<LastVerdict> {
-        let Self { newer, older } = self;
-        let mut found = [newer, older].into_iter().filter_map(|entries| {
-            entries.find_entry(hash, |known| known.hash == hash).ok().map(|entry| entry.remove().0)
-        });
-        found.next().map(|entry| entry.last)
+/// Replaces a verdict, unless it is later than the new one, which then was only received later.
+fn follow(known: &mut LastVerdict, new: LastVerdict) {
+    let [decided, other] = [&*known, &new].map(|verdict| verdict.decided_at.as_micros());
+    if decided <= other || decided > other.saturating_add(MAX_REORDERING) {
+        *known = new;
     }
 }
 
@@ -297,15 +250,7 @@ mod tests {
                 record(&verdicts, 0, fixed, 70, 2_000_000, Hits::ONE);
             }
         }
-        let bytes: usize = verdicts
-            .0
-            .shards
-            .iter()
-            .map(|shard| {
-                let shard = shard.0.lock();
-                shard.newer.allocation_size() + shard.older.allocation_size()
-            })
-            .sum();
+        let bytes: usize = verdicts.0.shards.iter().map(|shard| shard.0.lock().allocated_bytes()).sum();
         assert!(bytes <= 11 << 20, "{bytes}");
         assert_eq!(remaining(&verdicts, 0, fixed), Some(30));
         assert_eq!(remaining(&verdicts, 1, fixed), None);

@@ -34,6 +34,7 @@ use tollgate_core::algorithm::{Charging, Prefetch};
 
 use self::cache::CounterCache;
 pub(crate) use self::cache::{LocalDecision, Source};
+pub(crate) use self::two_generation_map::RecentValues;
 pub use self::{denial::recheck_bans, last_verdicts::LastVerdicts, outage_cache::OutageCache};
 use crate::request::{Check, Requests, RunOutcome, TagRequest};
 use crate::{BackgroundQueue, background_queue::BackgroundSlot, metrics::LiveList};

@@ -140,6 +140,56 @@ impl<T> TwoGenerationMap<T> {
     }
 }
 
+/// Values by the hash of a counter's name, as many in a generation: when the newer one is full, it becomes the older one.
+#[derive(Debug)]
+pub(crate) struct RecentValues<T, const CAPACITY: usize> {
+    newer: HashTable<(u64, T)>,
+    older: HashTable<(u64, T)>,
+}
+
+impl<T, const CAPACITY: usize> Default for RecentValues<T, CAPACITY> {
+    fn default() -> Self {
+        Self { newer: HashTable::new(), older: HashTable::new() }
+    }
+}
+
+impl<T, const CAPACITY: usize> RecentValues<T, CAPACITY> {
+    /// The value of a counter, if any, which stays in its generation.
+    pub(crate) fn get(&mut self, hash: u64) -> Option<&mut T> {
+        let Self { newer, older } = self;
+        let known = newer.find_mut(hash, |(known, _)| *known == hash);
+        known.or_else(|| older.find_mut(hash, |(known, _)| *known == hash)).map(|(_, value)| value)
+    }
+
+    /// The value of a counter, which is set to `new` if absent, in the newer generation.
+    pub(crate) fn get_or_insert(&mut self, hash: u64, new: impl FnOnce() -> T) -> &mut T {
+        let is_same = |(known, _): &(u64, T)| *known == hash;
+        let newer = match self.newer.find_entry(hash, is_same) {
+            Ok(entry) => return &mut entry.into_mut().1,
+            Err(absent) => absent.into_table(),
+        };
+        let value = self.older.find_entry(hash, is_same).map_or_else(|_| new(), |entry| entry.remove().0.1);
+        if newer.len() >= CAPACITY {
+            self.older = mem::take(newer);
+        }
+        &mut newer.insert_unique(hash, (hash, value), |(known, _)| *known).into_mut().1
+    }
+
+    /// Removes the value of a counter.
+    pub(super) fn take(&mut self, hash: u64) -> Option<T> {
+        let Self { newer, older } = self;
+        let mut found = [newer, older].into_iter().filter_map(|entries| {
+            entries.find_entry(hash, |(known, _)| *known == hash).ok().map(|entry| entry.remove().0)
+        });
+        found.next().map(|(_, value)| value)
+    }
+
+    #[cfg(test)]
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.newer.allocation_size() + self.older.allocation_size()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,7 +25,7 @@ fn an_enforced_ban_is_cached_for_ten_seconds_whatever_the_hits_and_the_sync_mode
         server.local.learn(&of_two, server.at(0), &outcome);
         for hits in [1, 2, 50] {
             let call = banning(600, hits, sync, BanEffect::Enforce);
-            let cached = server.local.decide(&call, server.at(9_999)).expect("cached").verdicts[0].1;
+            let cached = server.local.decide(&call, server.at(9_999)).expect("cached").0[0].1;
             assert_eq!((cached.admitted, cached.over), (false, hits));
             assert_eq!(cached.retry_after, Duration::from_millis(600_000 - 9_999));
             assert_eq!(cached.ban, Some(ban.known()), "reported as new once");
@@ -78,17 +78,14 @@ fn a_refund_or_a_read_does_not_end_a_cached_ban() {
             outcome(ban.map_or(verdict, |ban| verdict.under(ban, hits)), [])
         };
         server.local.learn(&large, server.at(100), &outcome(Hits::charge(1_000), Some(ban)));
-        assert!(
-            !server.local.decide(&call, server.at(100)).expect("cached").verdicts[0].1.admitted,
-            "banned"
-        );
+        assert!(!server.local.decide(&call, server.at(100)).expect("cached").0[0].1.admitted, "banned");
         let (other, ban) = match hits {
             Hits::Peek => (banning(60_000, 0, SyncMode::Leased, BanEffect::Enforce), Some(ban)),
             // As the cache itself refunds unused tokens.
             hits => (request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]), None),
         };
         server.local.learn(&other, server.at(100), &outcome(hits, ban));
-        let verdict = server.local.decide(&call, server.at(100)).map(|decision| decision.verdicts[0].1);
+        let verdict = server.local.decide(&call, server.at(100)).map(|(verdicts, _)| verdicts[0].1);
         assert!(verdict.is_some_and(|verdict| !verdict.admitted), "{hits:?}: {verdict:?}");
     }
 }

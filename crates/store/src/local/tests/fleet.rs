@@ -79,7 +79,7 @@ impl Fleet {
         let (now, time, policy) = (self.at(millis), NOW.plus(Duration::from_millis(millis)), self.policy());
         let worker = &mut self.workers[worker];
         let admitted = match worker.local.decide(&self.request, now) {
-            Some(decision) => decision.verdicts[0].1.admitted,
+            Some((verdicts, _)) => verdicts[0].1.admitted,
             None => {
                 self.tally.sent += 1;
                 let prefetches = worker.local.attachment(&self.request, now).prefetches;

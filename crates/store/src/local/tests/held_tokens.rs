@@ -11,10 +11,10 @@ fn no_tokens_are_spent_under_an_enforced_ban() {
     let learn =
         |verdict, prefetched| server.local.learn(&call, server.at(0), &outcome(verdict, [prefetched]));
     learn(verdict, 48);
-    assert!(server.local.decide(&call, server.at(1)).expect("held").verdicts[0].1.admitted);
+    assert!(server.local.decide(&call, server.at(1)).expect("held").0[0].1.admitted);
     let ban = Ban { until: NOW.seconds() + 600, level: NonZeroU8::MIN, is_new: true, is_enforced: true };
     learn(verdict.under(ban, Hits::ONE), 0);
-    assert!(!server.local.decide(&call, server.at(1)).expect("cached").verdicts[0].1.admitted);
+    assert!(!server.local.decide(&call, server.at(1)).expect("cached").0[0].1.admitted);
 }
 
 #[tokio::test]

@@ -76,7 +76,7 @@ impl Server {
     fn decide(&mut self, request: &TagRequest, millis: u64) -> Vec<Verdict> {
         let now = self.at(millis);
         let verdicts = match self.local.decide(request, now) {
-            Some(decision) => decision.verdicts,
+            Some((verdicts, _)) => verdicts,
             None => self.send(request, millis),
         };
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()

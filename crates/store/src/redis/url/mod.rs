@@ -1,10 +1,11 @@
 //! URLs of Redis servers, and addresses of servers.
 
-use std::{borrow::Cow, fmt, str::FromStr, sync::Arc};
+use std::{fmt, str::FromStr, sync::Arc};
 
-use percent_encoding::percent_decode_str;
 use redis::IntoConnectionInfo as _;
 use tollgate_runtime::redact;
+
+use crate::key::percent_decoded;
 
 const EXPECTED: &str = "expected redis://HOST:PORT, rediss://HOST:PORT, redis+unix:///PATH, \
      redis+sentinel://HOST:PORT,…/MASTER or redis+cluster://HOST:PORT,…";
@@ -164,17 +165,10 @@ fn split_login(text: &str) -> Result<(Option<Login>, &str), String> {
     Ok((Some(Login { user: decoded(user)?, password: decoded(password)? }), hosts))
 }
 
-/// Decodes percent-encoding. Refuses malformed sequences, which the crate would keep as they are.
 fn decoded(text: &str) -> Result<String, String> {
-    const EXPECTED: &str =
-        "malformed percent-encoding; expected two hexadecimal digits of UTF-8 after each `%`";
-    let is_encoded = |part: &str| {
-        part.get(..2).is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
-    };
-    if !text.split('%').skip(1).all(is_encoded) {
-        return Err(EXPECTED.into());
-    }
-    percent_decode_str(text).decode_utf8().map(Cow::into_owned).map_err(|_| EXPECTED.into())
+    percent_decoded(text.as_bytes()).ok_or_else(|| {
+        "malformed percent-encoding; expected two hexadecimal digits of UTF-8 after each `%`".into()
+    })
 }
 
 /// The URL, with `***` in place of every password.
@@ -229,7 +223,7 @@ fn write_several(
 }
 
 /// A host name or an IP address, and a port.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Address {
     pub(super) host: Arc<str>,
     pub(super) port: u16,
@@ -296,12 +290,6 @@ impl fmt::Display for Address {
         } else {
             write!(f, "{}:{}", self.host, self.port)
         }
-    }
-}
-
-impl fmt::Debug for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -65,7 +65,8 @@ fn malformed_urls_are_refused_without_quoting_them() {
 #[test]
 fn lists_have_hosts_with_or_without_ports() {
     let list = Address::parse_list("a, b:1 ,[::1]:2,[fe80::1]", 26379).expect("valid");
-    assert_eq!(format!("{list:?}"), "[a:26379, b:1, [::1]:2, [fe80::1]:26379]");
+    let shown: Vec<_> = list.iter().map(Address::to_string).collect();
+    assert_eq!(shown, ["a:26379", "b:1", "[::1]:2", "[fe80::1]:26379"]);
     for text in
         ["", "a,", "a:x", "a:0", "a:70000", "::1", "[::1", "[::1]2", ":1", "u:p@h", "a:1:2", "a b", "a\nb:1"]
     {
