@@ -168,7 +168,7 @@ impl TimedStore {
                 Store::new(store.clone())
             }
             Self::Redis(store, background) => {
-                let store = store.clone().with_clock(ScriptClock::Fixed(now));
+                let store = store.clone().at_time(now);
                 Store::with_background(Arc::new(store), background.clone())
             }
         }

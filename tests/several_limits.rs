@@ -90,7 +90,7 @@ async fn several_limits_are_decided_alike_in_redis_and_in_memory() {
         for (step, (wait, hits)) in requests.iter().enumerate() {
             now = Timestamp::from_micros(now.as_micros() + wait);
             clock.set(now);
-            let by_redis = Store::new(store.clone().with_clock(ScriptClock::Fixed(now)));
+            let by_redis = Store::new(store.clone().at_time(now));
             let by_redis = Limiter::new(Arc::clone(&rules), by_redis, Modes::default());
             let (expected, found) =
                 (decide(&memory, &domain, hits).await, decide(&by_redis, &domain, hits).await);
@@ -107,8 +107,7 @@ async fn concurrent_requests_never_exceed_one_of_several_limits() {
         "",
         "{unit: day, requests_per_unit: 50}, {unit: month, requests_per_unit: 30}, {unit: year, requests_per_unit: 90}",
     );
-    let clock = ScriptClock::Fixed(Timestamp::from_micros(1_800_000_000_000_000));
-    let store = Store::new(redis.store().with_clock(clock));
+    let store = Store::new(redis.store().at_time(Timestamp::from_micros(1_800_000_000_000_000)));
     let limiter = Limiter::new(rules, store, Modes::default());
     let decided = join_all((0..200).map(|_| decide(&limiter, "several", &[Hits::ONE]))).await;
     assert_eq!(decided.iter().filter(|(passes, _)| *passes).count(), 30);
@@ -136,7 +135,7 @@ async fn a_limit_that_denies_without_the_store_keeps_the_others_of_its_request_f
         let local = MemoryStore::new(100, clock.clone());
         let fallback =
             Some(Fallback::new(OnStoreError::Local, local.clone(), Replicas::new(NonZeroU32::MIN)));
-        let store = Store::new(redis.store().with_clock(ScriptClock::Fixed(now)));
+        let store = Store::new(redis.store().at_time(now));
         let limiter = Limiter { fallback, ..Limiter::new(Arc::clone(&rules), store, Modes::default()) };
         for _ in 0..3 {
             let entries = [Entry { key: "k", value: "x" }].into_iter().collect();

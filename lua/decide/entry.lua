@@ -7,7 +7,7 @@
 -- whole_cells.lua, fast_path.lua with dispatch.lua, single_budget.lua, and bans.lua.
 --
 -- Names in capitals with a prefix such as ROLE_ are numbers. The program replaces them before it loads the script:
--- crates/store/src/redis/script/names.rs has them with their meanings, and docs/internals/redis-protocol-and-lua.md as a table.
+-- crates/store/src/redis/script/mod.rs has them with their meanings, and docs/internals/redis-protocol-and-lua.md as a table.
 --
 --   KEYS[i]      a cell of packed records, a queue of hits, or a budget; the keys of a call are consecutive. In commands across
 --                slots, they are the last arguments, see across_slots.lua

@@ -52,7 +52,7 @@ impl Filling {
         let empty = used_memory(&redis).await;
         for call in 0..self.calls {
             let now = at(u64::from(call) * HOUR / u64::from(self.calls));
-            let store = store.clone().with_clock(ScriptClock::Fixed(now));
+            let store = store.clone().at_time(now);
             let calls = (0..self.clients)
                 .map(|client| request(client, self.counters, policy, charge(self.algorithm, 1)));
             decide(&store, calls, true).await;

@@ -185,7 +185,7 @@ async fn replay_runs(
         let request = call_of(&format!("ban-runs-{number}"), Charging::Independent, &checks);
         let run = Run { request: &request, times, prefetches: &[], reported: &[reported] };
         let expected = model.run(at(micros), policy, &ban, *repeated);
-        let store = store.clone().with_clock(ScriptClock::Fixed(at(micros)));
+        let store = store.clone().at_time(at(micros));
         let mut found = store.decide_runs(&[run], keys).await.expect("the store decides");
         let found = found.remove(0).expect("the run is decided").verdicts;
         let found: Vec<_> = found.into_iter().map(|verdicts| verdicts[0].1).collect();

@@ -164,7 +164,7 @@ async fn replay_commands(
             .zip(&runs)
             .map(|(repeated, run)| models.get_mut(&repeated.tag).expect("it was made").run(now, run));
         let expected: Vec<_> = expected.collect();
-        let store = store.clone().with_clock(ScriptClock::Fixed(now));
+        let store = store.clone().at_time(now);
         let found = store.decide_runs(&runs, keys).await.expect("the store decides");
         assert_eq!(found.len(), runs.len());
         for ((found, expected), run) in found.into_iter().zip(expected).zip(&runs) {

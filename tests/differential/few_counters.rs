@@ -85,7 +85,7 @@ async fn replay_few(
         let runs: Vec<_> =
             requests.iter().map(|(request, times)| Run { times: *times, ..Run::once(request) }).collect();
         let expected: Vec<_> = runs.iter().map(|run| model.run(now, run)).collect();
-        let store = redis.store().with_clock(ScriptClock::Fixed(now));
+        let store = redis.store().at_time(now);
         let found = store.decide_runs(&runs, CommandKeys::NoSlots).await.expect("the store decides");
         for ((found, expected), run) in found.into_iter().zip(expected).zip(&runs) {
             let found = in_order(found.expect("the run is decided"));

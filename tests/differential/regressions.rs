@@ -84,7 +84,7 @@ async fn a_bucket_ahead_of_the_clock_stays_for_each_denied_call() {
         (plain(Algorithm::TokenBucket, 16, 86_400), plain(Algorithm::TokenBucket, 16, 86_500));
     let mut found = Vec::new();
     for is_run in [false, true] {
-        let store = |micros: u64| redis.store().with_clock(ScriptClock::Fixed(at(micros)));
+        let store = |micros: u64| redis.store().at_time(at(micros));
         let name = format!("ahead-{is_run}");
         store(20_000_000_000).decide(&call(&name, &[(0, small, Hits::charge(16))])).await.expect("decided");
         let one = call(&name, &[(0, large, Hits::ONE)]);

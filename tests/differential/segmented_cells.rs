@@ -116,7 +116,7 @@ async fn replay_many(redis: &Redis, number: u64, history: Vec<Command>) -> Chang
             .iter()
             .map(|(call, prefetches)| Run { request: call, times: 1, prefetches, reported: &[] })
             .collect();
-        let store = store.clone().with_clock(ScriptClock::Fixed(now));
+        let store = store.clone().at_time(now);
         let found = store.decide_runs(&runs, keys).await.expect("the store decides");
         for ((found, expected), run) in found.into_iter().zip(expected).zip(&runs) {
             let found = in_order(found.expect("the run is decided"));
@@ -273,7 +273,7 @@ async fn a_full_cell_refuses_new_counters_and_decides_the_others() {
     set(&redis, &key, &packed(ends, &records));
     let decide = async |seconds: u64, number| {
         let request = call("full", &[(number, window(Algorithm::FixedWindow, 10, 3_600), Hits::ONE)]);
-        let store = store.clone().with_clock(ScriptClock::Fixed(at(seconds * 1_000_000)));
+        let store = store.clone().at_time(at(seconds * 1_000_000));
         store.decide(&request).await.map(|verdicts| verdicts[0].1.used)
     };
     assert_eq!((decide(0, 1).await, type_of(&redis, &key)), (Ok(8), "hash".into()));
@@ -317,7 +317,7 @@ fn commands_of(redis: &Redis) -> usize {
 #[tokio::test]
 async fn a_call_on_many_records_reads_and_writes_few() {
     let redis = Redis::start();
-    let store = redis.store().with_clock(ScriptClock::Fixed(at(1)));
+    let store = redis.store().at_time(at(1));
     let (key, ends) = (hash_key("wide"), at(3_600_000_000).seconds());
     let policy = window(Algorithm::FixedWindow, 10, 3_600);
     set(&redis, &key, &packed(ends, &windows(60_000, ends)));

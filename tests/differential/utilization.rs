@@ -50,7 +50,7 @@ async fn shared_sums_are_those_of_one_instance() {
             };
             let (now, added) = (at(now), interval(&mut random));
             let expected = sums.add(&policy, &added, now);
-            let store = store.clone().with_clock(ScriptClock::Fixed(now));
+            let store = store.clone().at_time(now);
             let shared = add_utilization(&store, &key, &policy, &added, Duration::from_secs(5)).await;
             let shared = shared.expect("Redis responds");
             assert!(is_near(&shared.sums, &expected.sums), "{history}.{step}: {shared:?}, {expected:?}");

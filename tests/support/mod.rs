@@ -49,7 +49,7 @@ pub(crate) mod prelude {
         RateLimitRequest, RateLimitResponse, rate_limit_response::Code,
     };
     pub(crate) use tollgate::quota::{Quota, Window};
-    pub(crate) use tollgate::store::redis::{RedisSettings, ScriptClock};
+    pub(crate) use tollgate::store::redis::RedisSettings;
     pub(crate) use tollgate::store::request::{TagRequest, Veto};
     pub(crate) use tollgate::store::{RedisStore, StoreError};
     pub(crate) use tollgate::{RecordId, control::Control, lease::LeaseId};

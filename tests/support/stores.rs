@@ -29,7 +29,7 @@ impl Subject {
     }
 
     pub(crate) fn redis(store: RedisStore) -> Self {
-        Self(Box::new(move |now| Store::new(store.clone().with_clock(ScriptClock::Fixed(now)))))
+        Self(Box::new(move |now| Store::new(store.clone().at_time(now))))
     }
 
     /// The store at `now`.

@@ -43,7 +43,7 @@ async fn calls_of_many_slots_share_commands_since_redis_7_with_minimal_permissio
 
 /// Decides calls in one command on the slots of one node.
 async fn together(store: &RedisStore, calls: &[TagRequest]) -> Vec<Result<u64, StoreError>> {
-    let store = store.clone().with_clock(ScriptClock::Fixed(at(0)));
+    let store = store.clone().at_time(at(0));
     let runs: Vec<_> = calls.iter().map(Run::once).collect();
     let outcomes = store.decide_runs(&runs, CommandKeys::AnySlotOfNode).await.expect("a reply");
     outcomes.into_iter().map(|outcome| outcome.map(|outcome| outcome.verdicts[0][0].1.used)).collect()

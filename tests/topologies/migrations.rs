@@ -16,7 +16,7 @@ async fn a_budget_whose_leases_ended_keeps_its_usage_while_its_slot_migrates() {
     let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid");
     let decide = async |seconds: u64, hits: Hits| {
-        let store = store.clone().with_clock(ScriptClock::Fixed(at(seconds * 1_000_000)));
+        let store = store.clone().at_time(at(seconds * 1_000_000));
         store.decide(&call("budget", &[(0, policy, hits)])).await.map(|verdicts| verdicts[0].1)
     };
     let slot = call("budget", &[(0, policy, Hits::ONE)]).cells[0].key.slot();
@@ -33,7 +33,7 @@ async fn a_budget_whose_leases_ended_keeps_its_usage_while_its_slot_migrates() {
 #[tokio::test]
 async fn a_cell_becomes_a_hash_only_outside_migrations_and_moves_with_all_records() {
     let cluster = Cluster::start(2, 0, &[], "");
-    let store = cluster.store("grown:").with_clock(ScriptClock::Fixed(at(0)));
+    let store = cluster.store("grown:").at_time(at(0));
     let policy = policy(Algorithm::FixedWindow, 1_000, 3_600);
     let charge = async |numbers: std::ops::RangeInclusive<u8>, hits: u64| {
         let checks: Vec<_> = numbers.map(|number| (number, policy, Hits::ONE)).collect();
@@ -69,7 +69,7 @@ async fn a_cell_becomes_a_hash_only_outside_migrations_and_moves_with_all_record
 
 async fn decide(store: &RedisStore, now: Timestamp, algorithm: Algorithm, hits: Hits) -> Verdict {
     let call = call("queue", &[(0, policy(algorithm, 5, 60), hits)]);
-    let store = store.clone().with_clock(ScriptClock::Fixed(now));
+    let store = store.clone().at_time(now);
     store.decide(&call).await.expect("an answer")[0].1
 }
 

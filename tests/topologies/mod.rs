@@ -68,7 +68,7 @@ fn open(settings: &RedisSettings) -> RedisStore {
 
 /// Charges one hit in a window that does not end.
 async fn charge(store: &RedisStore, call: &TagRequest) -> Result<Verdict, StoreError> {
-    let store = store.clone().with_clock(ScriptClock::Fixed(at(0)));
+    let store = store.clone().at_time(at(0));
     store.decide(call).await.map(|verdicts| verdicts[0].1)
 }
 

@@ -8,7 +8,7 @@ fn hit(redis: &Redis, call: &TagRequest, micros: u64) -> bool {
     let hit = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let store = redis.store().with_clock(ScriptClock::Fixed(at(micros)));
+            let store = redis.store().at_time(at(micros));
             Subject::redis(store).decide(at(micros), call).await[0].admitted
         })
     };
@@ -26,7 +26,7 @@ async fn lend_while_hit(redis: &Redis, number: u64, hits_between: &[usize]) -> (
     let call = call_of(&name, Charging::Independent, &limits, &[(0, Hits::ONE, Veto::Alone)]);
     let record = RecordId::numbered(0, Algorithm::TokenBucket);
     let counter = SharedCounter { cell: call.cells[0].key.clone(), record, policy: limits[0].policy, share };
-    let store = Store::new(redis.store().with_clock(ScriptClock::Fixed(at(micros))));
+    let store = Store::new(redis.store().at_time(at(micros)));
     let mut attempts = 0;
     let (level, full_level) = store
         .with_loans(&counter, TIME_LIMIT, |loans| {

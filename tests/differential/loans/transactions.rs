@@ -161,7 +161,7 @@ async fn replay_runs(
         micros += step;
         let name = format!("loan-runs-{number}");
         let call = call_of(&name, Charging::Independent, &limits, &[(0, Hits::charge(hits), Veto::Alone)]);
-        let store = store.clone().with_clock(ScriptClock::Fixed(at(micros)));
+        let store = store.clone().at_time(at(micros));
         if let Some(change) = change {
             let LentLimit { policy, share, .. } = limit;
             let record = RecordId::numbered(0, policy.algorithm());

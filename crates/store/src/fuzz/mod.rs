@@ -10,7 +10,7 @@ use tollgate_core::{RecordId, SyncMode, clock::Timestamp, lease::LeaseId};
 use tollgate_runtime::fuzz::ByteReader;
 
 use crate::key::CellKey;
-use crate::redis::{CommandKeys, Run, ScriptClock, script};
+use crate::redis::{CommandKeys, Run, StoreClock, script};
 use crate::request::{Check, TagRequest, Veto};
 
 /// The parts of a name.
@@ -109,8 +109,7 @@ pub fn replies(bytes: &[u8]) {
     let runs: Vec<Run<'_>> =
         requests.iter().map(|(request, times)| run(request, *times, &prefetches)).collect();
     let keys = input.one_of(&[CommandKeys::OneSlot, CommandKeys::AnySlotOfNode]).unwrap_or_default();
-    let packed =
-        script::command(b"p", runs.iter().copied(), ScriptClock::Server, keys, || Timestamp::from_micros(0));
+    let packed = script::command(b"p", runs.iter().copied(), keys, &StoreClock::default());
     let packed = packed.get_packed_command();
     assert!(packed.len() < 100_000);
     let reply = value(&mut input, 0);

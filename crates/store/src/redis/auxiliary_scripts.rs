@@ -10,7 +10,7 @@ use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
 use super::error::{self, SendError};
 use super::script::{self, Script};
-use super::{RedisStore, ScriptClock, Topology};
+use super::{RedisStore, Topology};
 use crate::loans::{Change, SharedCounter, Snapshot};
 use crate::{StoreError, after, key::CellKey, store::LoanStep};
 
@@ -97,7 +97,7 @@ impl RedisStore {
         let reply = match &self.shared.servers {
             Topology::Cluster(cluster) => cluster.execute(slot, command, load, deadline).await,
             Topology::Single(server) => {
-                let executed = server.connection().send_script(command, load);
+                let executed = server.connection.send_script(command, load);
                 timeout_at(deadline, executed).await.unwrap_or(Err(SendError::Timeout))
             }
         };
@@ -121,10 +121,7 @@ pub async fn add_utilization(
     let UtilizationSums { weight, utilization, passed, requested: [critical, high, default, low] } = interval;
     let numbers = [weight, utilization, passed, critical, high, default, low].map(f64::to_string);
     let times = [policy.half_life.as_micros().to_string(), ttl.as_millis().to_string()];
-    let fixed = match store.clock {
-        ScriptClock::Server => None,
-        ScriptClock::Fixed(now) => Some(now.as_micros().to_string()),
-    };
+    let fixed = store.shared.options.store_clock.fixed().map(|now| now.as_micros().to_string());
     let arguments = times.iter().chain(&numbers).chain(&fixed);
     let arguments: Vec<&[u8]> = arguments.map(String::as_bytes).collect();
     let name = [&store.shared.options.key_prefix, key.as_bytes()].concat();
@@ -200,14 +197,10 @@ async fn transact(
     let prefix = &store.shared.options.key_prefix;
     let names = [counter.cell.as_bytes(), counter.cell.clone().loans(counter.record).as_bytes()]
         .map(|name| [prefix, name].concat());
-    let time = match store.clock {
-        ScriptClock::Server => String::new(),
-        ScriptClock::Fixed(now) => now.as_micros().to_string(),
-    };
+    let clock = &store.shared.options.store_clock;
+    let time = clock.fixed().map_or_else(String::new, |now| now.as_micros().to_string());
     let mut packed = counter.record.as_bytes().to_vec();
-    for parameter in
-        counter.policy.script_parameters(|| store.shared.options.store_clock.estimate(store.clock))
-    {
+    for parameter in counter.policy.script_parameters(|| clock.estimate()) {
         packed.extend_from_slice(&script::pack_parameter(parameter));
     }
     let written = change.map_or_else(Vec::new, |(_, change)| pack(change));

@@ -38,10 +38,6 @@ const FAILURE_LINE_INTERVAL: Duration = Duration::from_secs(5);
 /// A handle on the connection; clones share it. The task ends with the last handle.
 #[derive(Clone)]
 pub(super) struct Connection {
-    shared: Arc<SharedConnection>,
-}
-
-struct SharedConnection {
     state: watch::Receiver<ConnectionState>,
     /// Generation of the latest connection that was found broken.
     broken: watch::Sender<u64>,
@@ -74,7 +70,7 @@ impl Connection {
         let (generation, outage) = (0, OutageLog::default());
         let task = Reconnector { target, report, breaks, generation, outage, failure_lines, gauge };
         tokio::spawn(task.run());
-        Self { shared: Arc::new(SharedConnection { state, broken }) }
+        Self { state, broken }
     }
 
     /// Sends a command once and awaits its reply.
@@ -152,30 +148,29 @@ impl Connection {
 
     /// The states of the connection, now and later. Not a handle.
     pub(super) fn states(&self) -> watch::Receiver<ConnectionState> {
-        self.shared.state.clone()
+        self.state.clone()
     }
 
     /// Waits until the first attempt to connect has ended.
     pub(super) async fn first_attempt(&self) {
         // Fails when the task has ended, and waiting is useless.
-        let _ =
-            self.shared.state.clone().wait_for(|state| !matches!(state, ConnectionState::Connecting)).await;
+        let _ = self.state.clone().wait_for(|state| !matches!(state, ConnectionState::Connecting)).await;
     }
 
     /// Whether a command would be sent at once.
     pub(super) fn is_up(&self) -> bool {
-        matches!(&*self.shared.state.borrow(), ConnectionState::Up(..))
+        matches!(&*self.state.borrow(), ConnectionState::Up(..))
     }
 
     /// Waits until there is a connection (true), or no handle any more (false). The future is not a handle.
     pub(super) fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
-        let mut state = self.shared.state.clone();
+        let mut state = self.state.clone();
         async move { state.wait_for(|state| matches!(state, ConnectionState::Up(..))).await.is_ok() }
     }
 
     /// Has the task replace the connection `generation`, unless it was replaced already.
     fn mark_broken(&self, generation: u64) {
-        self.shared.broken.send_if_modified(|broken| {
+        self.broken.send_if_modified(|broken| {
             let is_new = generation > *broken;
             *broken = generation.max(*broken);
             is_new
@@ -184,7 +179,7 @@ impl Connection {
 
     /// The connection, after the first attempt to connect.
     async fn connection(&self) -> Result<LiveConnection, SendError> {
-        let mut state = self.shared.state.clone();
+        let mut state = self.state.clone();
         let settled = state.wait_for(|state| !matches!(state, ConnectionState::Connecting)).await;
         let current = settled.ok().and_then(|state| state.current());
         current.unwrap_or_else(|| Err(SendError::NotConnected("shutting down".into())))

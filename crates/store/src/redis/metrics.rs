@@ -1,12 +1,11 @@
 //! Metrics of calls to Redis, of calls decided without it, and of the connections.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_metrics::{Computed, Counter, Histogram, StripedFamily, Unit};
 
+use super::servers;
 pub use super::servers::breakers_open;
-use super::servers::{self, OpenBreaker, Server};
 use crate::local::{LocalDecision, Source};
 use crate::request::Verdicts;
 
@@ -46,9 +45,6 @@ pub(super) static CLUSTER_CONNECTIONS: Computed<1> = Computed::gauge(
     },
 );
 
-pub(super) static BREAKERS_OPENED: Counter =
-    Counter::new("tollgate_redis_breaker_opened_total", "Times a Redis server's circuit breaker opened.");
-
 /// Connections to nodes of a cluster whose commands have keys of one slot: the node refuses more, or its reply to the probe
 /// is outstanding.
 pub(super) static ONE_SLOT: AtomicU64 = AtomicU64::new(0);
@@ -78,14 +74,8 @@ impl Drop for CommandSlotsGauge {
     }
 }
 
-/// Counts a circuit breaker that opened.
-pub(super) fn breaker_opened(server: Arc<Server>) -> OpenBreaker {
-    BREAKERS_OPENED.add(1);
-    OpenBreaker::new(server)
-}
-
 /// Counts a call that was decided without Redis; returns its verdicts.
-pub(super) fn decided_locally(LocalDecision { verdicts, source }: LocalDecision) -> Verdicts {
+pub(super) fn decided_locally((verdicts, source): LocalDecision) -> Verdicts {
     CALLS.add(match source {
         Source::DenialCache => [0, 0, 1, 0],
         Source::Lease => [0, 0, 0, 1],
@@ -105,6 +95,5 @@ pub fn export() {
     CALLS.export();
     COMMANDS.export();
     UNREACHED.export();
-    BREAKERS_OPENED.export();
     servers::export();
 }

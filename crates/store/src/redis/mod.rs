@@ -35,11 +35,13 @@ use tollgate_runtime::outage::SharedOutageLog;
 use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
 pub use self::auxiliary_scripts::{Reply, add_utilization};
-use self::batch::{Batcher, RequestOptions, Submission};
+use self::batch::{Batcher, RequestOptions};
 pub use self::first_decision::{Undecided, first_decision};
 pub use self::script::{CommandKeys, Run, RunOutcome, Script};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::store_clock::StoreClock;
 use self::{cluster::Cluster, connection::Connection, error::SendError, url::Address};
-pub use self::{settings::RedisSettings, store_clock::ScriptClock, url::RedisUrl};
+pub use self::{settings::RedisSettings, url::RedisUrl};
 use crate::local::{LastVerdicts, OutageCache};
 use crate::request::{TagRequest, Verdicts};
 use crate::store::{CounterStore, LoanStep, PendingDecision, TimeLimits};
@@ -55,7 +57,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &batch::CALLS_IN_FLIGHT,
     &servers::CONNECTIONS,
     &metrics::CLUSTER_CONNECTIONS,
-    &metrics::BREAKERS_OPENED,
+    &servers::BREAKERS_OPENED,
     &servers::BREAKERS_OPEN,
     &servers::REPORTED,
 ];
@@ -65,7 +67,6 @@ pub static METRICS: &[&dyn Metric] = &[
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     shared: Arc<SharedStore>,
-    clock: ScriptClock,
 }
 
 struct SharedStore {
@@ -128,7 +129,7 @@ impl RedisStore {
             options,
             outage: SharedOutageLog::new(OUTAGE_LOG_GAP, OUTAGE_SETTLE_TIME),
         });
-        Ok(Self { shared, clock: ScriptClock::Server })
+        Ok(Self { shared })
     }
 
     /// Waits until the server is connected, or the slots of a cluster are known and one of its masters is connected.
@@ -161,13 +162,8 @@ impl RedisStore {
     }
 
     async fn send(&self, request: &TagRequest, made_at: Instant, deadline: Instant) -> Decision {
-        let submission = Submission { request, clock: self.clock, made_at, deadline };
-        let waited = || deadline.duration_since(made_at);
-        self.shared
-            .servers
-            .decide(&submission)
-            .await
-            .map_err(|error| error::into_store_error(error, waited()))
+        let decision = self.shared.servers.decide(request, made_at, deadline).await;
+        decision.map_err(|error| error::into_store_error(error, deadline.duration_since(made_at)))
     }
 
     /// Calls `notify` for each message of a channel, and after each interruption, in which messages may have been
@@ -189,10 +185,11 @@ impl RedisStore {
 /// Access for tests: another time, and runs that they compose.
 #[cfg(any(test, feature = "fuzzing"))]
 impl RedisStore {
-    /// This store with another clock.
+    /// This store, whose scripts decide by this time from now on, as do those of its clones.
     #[must_use]
-    pub fn with_clock(self, clock: ScriptClock) -> Self {
-        Self { clock, ..self }
+    pub fn at_time(self, time: tollgate_core::clock::Timestamp) -> Self {
+        self.shared.options.store_clock.fix(time);
+        self
     }
 
     /// Assumes that the servers' clock is ahead of this instance's.
@@ -217,7 +214,7 @@ impl RedisStore {
         let timeout_after = shared.options.timeout;
         let sent = async {
             let connection = shared.servers.connection(slot).await?;
-            let command = shared.options.command(runs.iter().copied(), self.clock, keys);
+            let command = shared.options.command(runs.iter().copied(), keys);
             connection.send_script(&command, &script::load(keys)).await
         };
         let reply = tokio::time::timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Timeout));
@@ -235,11 +232,10 @@ impl CounterStore for RedisStore {
     fn decide_by<'a>(&'a self, request: &'a TagRequest, deadline: Option<Instant>) -> PendingDecision<'a> {
         let now = Instant::now();
         // The cache depends on the current time, not on that set by a test.
-        let cached = match self.clock {
-            ScriptClock::Server => self.shared.servers.decide_from_cache(request, now),
-            ScriptClock::Fixed(_) => None,
-        };
-        if let Some(verdicts) = cached {
+        let is_cached = self.shared.options.store_clock.fixed().is_none();
+        if let Some(verdicts) =
+            is_cached.then(|| self.shared.servers.decide_from_cache(request, now)).flatten()
+        {
             self.shared.log_outage(None);
             return Either::Left(ready(Ok(verdicts)));
         }
@@ -286,10 +282,9 @@ impl CounterStore for RedisStore {
 }
 
 /// The servers of a store.
-#[derive(Clone)]
 enum Topology {
     /// One at a time: a standalone server, or the master that Sentinel names.
-    Single(Batcher),
+    Single(Arc<Batcher>),
     /// The masters of a cluster.
     Cluster(Cluster),
 }
@@ -297,10 +292,15 @@ enum Topology {
 impl Topology {
     /// Has the owner of the request's keys decide it. A request whose outcome is unknown is not sent again, nor any
     /// after the deadline.
-    async fn decide(&self, submission: &Submission<'_>) -> Result<Verdicts, SendError> {
+    async fn decide(
+        &self,
+        request: &TagRequest,
+        made_at: Instant,
+        deadline: Instant,
+    ) -> Result<Verdicts, SendError> {
         match self {
-            Self::Single(server) => server.decide(*submission).await,
-            Self::Cluster(cluster) => cluster.decide(submission).await,
+            Self::Single(server) => server.decide(request, made_at, deadline).await,
+            Self::Cluster(cluster) => cluster.decide(request, made_at, deadline).await,
         }
     }
 
@@ -315,7 +315,7 @@ impl Topology {
     /// The connection to the owner of a slot.
     async fn connection(&self, slot: u16) -> Result<Connection, SendError> {
         match self {
-            Self::Single(server) => Ok(server.connection().clone()),
+            Self::Single(server) => Ok(server.connection.clone()),
             Self::Cluster(cluster) => cluster.connection(slot).await,
         }
     }
@@ -331,7 +331,7 @@ impl Topology {
     /// Waits until the servers are connected (true), or no handle is left (false). The future is not a handle.
     fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
         match self {
-            Self::Single(server) => Either::Left(server.connection().connected()),
+            Self::Single(server) => Either::Left(server.connection.connected()),
             Self::Cluster(cluster) => Either::Right(cluster.connected()),
         }
     }

@@ -1,8 +1,7 @@
-//! The clock of decisions, and the estimate of the servers' time: the windows of a calendar that a call states are those
-//! around it.
+//! The estimate of the servers' time: the windows of a calendar that a call states are those around it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use ::redis::RedisError;
 use tollgate_core::clock::{Clock, Timestamp};
@@ -13,30 +12,33 @@ pub(super) const OUTSIDE: &str = "outside of both windows at ";
 /// Seconds between the clocks from which on they are logged. A call at the end of a window may meet the next one.
 const LOGGED_SECONDS: i64 = 60;
 
-/// Clock by which the script decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ScriptClock {
-    /// The clock of the server, so that the clocks of instances don't matter.
-    #[default]
-    Server,
-    /// A time set by a test.
-    Fixed(Timestamp),
-}
-
 /// The clock of the servers, as far as it is half a window or more from that of this instance; clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StoreClock {
+pub(crate) struct StoreClock {
     /// Microseconds by which the servers' clock is ahead of this instance's.
     ahead: Arc<AtomicI64>,
+    /// Time by which the scripts decide in a test, in microseconds since the epoch; 0 for that of the servers.
+    fixed: Arc<AtomicU64>,
 }
 
 impl StoreClock {
-    /// The time at which a call with this clock is decided, about.
-    pub(super) fn estimate(&self, clock: ScriptClock) -> Timestamp {
-        match clock {
-            ScriptClock::Server => Clock::Shifted(Arc::clone(&self.ahead)).now(),
-            ScriptClock::Fixed(time) => time,
+    /// The time at which a call is decided, about.
+    pub(super) fn estimate(&self) -> Timestamp {
+        self.fixed().unwrap_or_else(|| Clock::Shifted(Arc::clone(&self.ahead)).now())
+    }
+
+    /// The time that a test has set in place of the servers'.
+    pub(super) fn fixed(&self) -> Option<Timestamp> {
+        match self.fixed.load(Ordering::Relaxed) {
+            0 => None,
+            micros => Some(Timestamp::from_micros(micros)),
         }
+    }
+
+    /// Has the scripts decide by this time.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn fix(&self, time: Timestamp) {
+        self.fixed.store(time.as_micros(), Ordering::Relaxed);
     }
 
     pub(super) fn assume_ahead(&self, micros: i64) {
@@ -86,10 +88,11 @@ mod tests {
             "user_script:9: outside of both windows at 86400 script: 0a, on @user_script:9.",
         ] {
             assert!(clock.correct(&error(text)));
-            let seconds = clock.estimate(ScriptClock::Server).seconds();
+            let seconds = clock.estimate().seconds();
             assert!((86_400..90_000).contains(&seconds), "{seconds}");
         }
         let fixed = Timestamp::from_micros(7);
-        assert_eq!(clock.estimate(ScriptClock::Fixed(fixed)), fixed);
+        clock.fix(fixed);
+        assert_eq!((clock.estimate(), clock.fixed()), (fixed, Some(fixed)));
     }
 }

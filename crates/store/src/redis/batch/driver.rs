@@ -3,18 +3,18 @@
 use std::sync::{Arc, atomic::Ordering};
 use std::{mem, time::Duration};
 
-use ::redis::Pipeline;
+use ::redis::{Pipeline, Value};
 use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, Stream, StreamExt as _};
 use tokio::task::yield_now;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::across_slots::{self, AcrossSlots};
+use super::across_slots::{self, AcrossSlots, Command};
 use super::breaker::{Breaker, BreakerEvent, OpenCause};
-use super::pending::{Batch, BoxedRequest, Command, PendingRequest, Response};
+use super::queue::{BoxedRequest, PendingRequest};
 use super::{RequestOptions, SharedQueue};
 use crate::redis::connection::{Connection, ConnectionState, LiveConnection};
-use crate::redis::{ScriptClock, error::SendError, metrics, script, servers::Server};
+use crate::redis::{error::SendError, metrics, script, servers::Server};
 use crate::{key::CellKey, local::LocalCache};
 
 /// Maximum number of writes that await their responses. With one, the server would idle while its responses are
@@ -29,6 +29,26 @@ const TICK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Factor, over the longest tolerated silence, by which a response is awaited on a connection that has been replaced.
 const STALE_RESPONSE_FACTOR: u32 = 2;
+
+/// Number of a write, and the response to it.
+pub(super) type Response = (u64, Result<Vec<Value>, SendError>);
+
+/// Requests sent in one write, which await their responses.
+pub(super) struct Batch {
+    pub(super) number: u64,
+    /// Generation of the connection.
+    pub(super) generation: u64,
+    pub(super) sent_at: Instant,
+    pub(super) commands: Vec<Command>,
+    /// Number of scripts that the write loads before.
+    pub(super) loads: usize,
+}
+
+impl Batch {
+    pub(super) fn requests(&self) -> usize {
+        self.commands.iter().map(|command| command.pending.len()).sum()
+    }
+}
 
 pub(super) struct Driver {
     /// Name of the server in logs.
@@ -189,9 +209,8 @@ impl Driver {
             pipeline.add_command(script::load(*keys));
         }
         for Command { keys, pending } in &commands {
-            let clock = pending.first().map(|pending| pending.clock).unwrap_or_default();
             let runs = pending.iter().map(|pending| pending.run());
-            pipeline.add_command(self.options.command(runs, clock, *keys));
+            pipeline.add_command(self.options.command(runs, *keys));
         }
         metrics::sent(commands.iter().map(|command| command.pending.len()), callers.saturating_sub(requests));
         self.shared.queue.lock().latency.sent(requests);
@@ -225,7 +244,7 @@ impl Driver {
     /// to charge ahead for them.
     fn prepare(&self, pending: &mut PendingRequest, now: Instant) -> bool {
         pending.expire(now, &SendError::QueueTimeout);
-        if !pending.retain_waiting() || pending.clock != ScriptClock::Server {
+        if !pending.retain_waiting() || self.options.store_clock.fixed().is_some() {
             return !pending.waiters.is_empty();
         }
         let mut served = 0;

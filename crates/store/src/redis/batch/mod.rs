@@ -15,7 +15,6 @@
 mod across_slots;
 mod breaker;
 mod driver;
-mod pending;
 mod queue;
 mod responses;
 
@@ -34,8 +33,8 @@ use tollgate_runtime::log_budget::LogBudget;
 use self::{driver::Driver, queue::Queue};
 use super::script::{self, CommandKeys, Run};
 use super::{
-    ScriptClock, connection::Connection, error::SendError, info, metrics, servers::Server,
-    store_clock::StoreClock, targets::Target,
+    connection::Connection, error::SendError, info, metrics, servers::Server, store_clock::StoreClock,
+    targets::Target,
 };
 use crate::local::{LocalCache, OutageCache};
 use crate::request::{Requests, TagRequest, Verdicts};
@@ -64,13 +63,8 @@ pub(super) struct RequestOptions {
 
 impl RequestOptions {
     /// The command that decides runs, and nothing else.
-    pub(super) fn command<'a>(
-        &self,
-        runs: impl Iterator<Item = Run<'a>> + Clone,
-        clock: ScriptClock,
-        keys: CommandKeys,
-    ) -> Cmd {
-        script::command(&self.key_prefix, runs, clock, keys, || self.store_clock.estimate(clock))
+    pub(super) fn command<'a>(&self, runs: impl Iterator<Item = Run<'a>> + Clone, keys: CommandKeys) -> Cmd {
+        script::command(&self.key_prefix, runs, keys, &self.store_clock)
     }
 
     /// Reads the reply to a command that decides one request, once.
@@ -85,27 +79,13 @@ impl RequestOptions {
     }
 }
 
-/// A request with its circumstances.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Submission<'a> {
-    pub(super) request: &'a TagRequest,
-    pub(super) clock: ScriptClock,
-    pub(super) made_at: Instant,
-    /// When the caller stops waiting.
-    pub(super) deadline: Instant,
-}
-
 type DecisionResult = Result<Verdicts, SendError>;
 
-/// A handle on the connection to one server; clones share it. Its tasks end with the last handle.
-#[derive(Clone)]
+/// The queue and the connection of one server, whose tasks end when it is dropped.
 pub(super) struct Batcher {
-    handle: Arc<Handle>,
-}
-
-struct Handle {
     shared: Arc<SharedQueue>,
-    connection: Connection,
+    /// The connection itself, for commands that are not batched.
+    pub(super) connection: Connection,
     local: Arc<LocalCache>,
 }
 
@@ -143,7 +123,7 @@ pub(super) static CALLS_IN_FLIGHT: Computed<1> = Computed::gauge(
     |[declared], page| page.single(declared, waiting().1),
 );
 
-impl Drop for Handle {
+impl Drop for Batcher {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::Release);
         self.shared.wakeup.notify_one();
@@ -153,7 +133,7 @@ impl Drop for Handle {
 
 impl Batcher {
     /// Connects in the background and reconnects when necessary.
-    pub(super) fn open(target: Target, options: RequestOptions) -> Self {
+    pub(super) fn open(target: Target, options: RequestOptions) -> Arc<Self> {
         let server = Server::new(&target.to_string());
         let connection = Connection::open(target, Arc::clone(&server), Arc::clone(&options.failure_lines));
         let shared = Arc::new(SharedQueue {
@@ -166,40 +146,44 @@ impl Batcher {
         let (timeout, is_sampled) = (options.timeout, options.samples_servers);
         let driver = Driver::new(Arc::clone(&server), Arc::clone(&shared), options, Arc::clone(&local));
         tokio::spawn(driver.drive(connection.clone()));
-        let handle = Arc::new(Handle { shared, connection, local: Arc::clone(&local) });
-        let weak = Arc::downgrade(&handle);
+        let batcher = Arc::new(Self { shared, connection, local: Arc::clone(&local) });
+        let weak = Arc::downgrade(&batcher);
         tokio::spawn(local.refund_unused(move || {
-            let server = Self { handle: weak.upgrade()? };
-            Some(move |refunds| server.refund(refunds, timeout))
+            let batcher = weak.upgrade()?;
+            Some(move |refunds| batcher.refund(refunds, timeout))
         }));
         if is_sampled {
-            let weak = Arc::downgrade(&handle);
-            let live = move || weak.upgrade().map(|handle| handle.connection.clone());
+            let weak = Arc::downgrade(&batcher);
+            let live = move || weak.upgrade().map(|batcher| batcher.connection.clone());
             tokio::spawn(info::sample(server, live));
         }
-        Self { handle }
+        batcher
     }
 
-    /// Decides a request by sending it once. It is dropped unsent when its caller stops waiting.
-    pub(super) async fn decide(&self, submission: Submission<'_>) -> DecisionResult {
-        if submission.deadline <= submission.made_at {
+    /// Decides a request by sending it once. It is dropped unsent when its caller stops waiting, which is at `deadline`.
+    pub(super) async fn decide(
+        &self,
+        request: &TagRequest,
+        made_at: Instant,
+        deadline: Instant,
+    ) -> DecisionResult {
+        if deadline <= made_at {
             return Err(SendError::QueueTimeout);
         }
-        let shared = &self.handle.shared;
-        let (response, receiver) = oneshot::channel();
-        let was_empty = shared.queue.lock().push(submission, response)?;
+        let (sender, receiver) = oneshot::channel();
+        let was_empty = self.shared.queue.lock().push(request, made_at, deadline, sender)?;
         if was_empty {
-            shared.wakeup.notify_one();
+            self.shared.wakeup.notify_one();
         }
         let response = receiver.await;
-        store::metrics::DURATION.observe_time(submission.made_at.elapsed());
+        store::metrics::DURATION.observe_time(made_at.elapsed());
         // The driver ends after the last handle.
         response.unwrap_or_else(|_| Err(SendError::NotConnected("shutting down".into())))
     }
 
     /// Decides a request from the cache as of `now`, if that suffices.
     pub(super) fn decide_from_cache(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
-        self.handle.local.decide(request, now).map(metrics::decided_locally)
+        self.local.decide(request, now).map(metrics::decided_locally)
     }
 
     /// Whether the server accepts requests at the moment.
@@ -207,37 +191,26 @@ impl Batcher {
     /// # Errors
     /// The error with which a request would fail at once.
     pub(super) fn ensure_available(&self) -> Result<(), SendError> {
-        self.handle.shared.queue.lock().ensure_available()
+        self.shared.queue.lock().ensure_available()
     }
 
     /// Whether a request would be sent at once.
     pub(super) fn is_usable(&self) -> bool {
-        self.connection().is_up() && self.ensure_available().is_ok()
+        self.connection.is_up() && self.ensure_available().is_ok()
     }
 
     /// Invalidates the cached state of a request's counters, which another one changed.
     pub(super) fn forget(&self, request: &TagRequest) {
-        self.handle.local.forget(request);
+        self.local.forget(request);
     }
 
     /// Sends each refund of unused tokens once.
-    async fn refund(self, refunds: Requests, timeout: Duration) {
+    async fn refund(self: Arc<Self>, refunds: Requests, timeout: Duration) {
         let made_at = Instant::now();
         let deadline = store::after(made_at, timeout);
-        let submissions = refunds.iter().map(|request| Submission {
-            request,
-            clock: ScriptClock::Server,
-            made_at,
-            deadline,
-        });
-        for reply in join_all(submissions.map(|submission| self.decide(submission))).await {
+        for reply in join_all(refunds.iter().map(|request| self.decide(request, made_at, deadline))).await {
             store::metrics::refund(reply.is_ok());
         }
-    }
-
-    /// The connection itself, for commands that are not batched.
-    pub(super) fn connection(&self) -> &Connection {
-        &self.handle.connection
     }
 }
 

@@ -3,12 +3,13 @@
 use ::redis::{RedisError, Value};
 use tokio::time::Instant;
 
-use super::driver::Driver;
-use super::pending::{Batch, BoxedRequest, Command, PendingRequest};
+use super::across_slots::Command;
+use super::driver::{Batch, Driver};
+use super::queue::{BoxedRequest, PendingRequest};
 use crate::key::CellKey;
 use crate::redis::error::{self, SendError};
 use crate::redis::script::{self, CommandKeys};
-use crate::redis::{ScriptClock, connection::Connection, metrics, store_clock};
+use crate::redis::{connection::Connection, metrics, store_clock};
 
 /// Maximum number of times a request is sent to a server without the script, which may be loaded and flushed again, or with
 /// the windows of another time.
@@ -49,8 +50,9 @@ impl Driver {
                 }
                 Some(response) => {
                     let record = |error: &RedisError| connection.record_error(error, generation);
-                    // Replies of another server are not cached for this one.
-                    let sent_at = (generation == self.generation).then_some(sent_at);
+                    // Replies of another server, or at another time, are not cached for this one.
+                    let is_cached = self.options.store_clock.fixed().is_none();
+                    let sent_at = (is_cached && generation == self.generation).then_some(sent_at);
                     self.command_succeeded(Command { keys, pending }, response, sent_at, record);
                 }
                 None => {
@@ -138,7 +140,6 @@ impl Driver {
         for mut pending in pending {
             match outcomes.next() {
                 Some(Ok(outcome)) => {
-                    let sent_at = sent_at.filter(|_| pending.clock == ScriptClock::Server);
                     self.local.replied(&pending.request, &outcome, sent_at);
                     for (waiter, verdicts) in pending.waiters.iter_mut().zip(outcome.verdicts) {
                         waiter.respond(Ok(verdicts));

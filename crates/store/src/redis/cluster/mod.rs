@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tollgate_runtime::backoff::Backoff;
 
 use self::table::{Route, SlotTable};
-use super::batch::{RequestOptions, Submission};
+use super::batch::RequestOptions;
 use super::script::{self, CommandKeys, Run};
 use super::{connect::ConnectTemplate, connection::Connection, error::SendError, url::Address};
 use crate::request::{TagRequest, Verdicts};
@@ -34,13 +34,12 @@ const IMMEDIATE_REDIRECTS: u32 = 3;
 /// Redirections followed in all, if no `TRYAGAIN` is among them.
 const MAX_REDIRECTS: u32 = 16;
 
-/// A handle on a cluster; clones share its table and connections, which end with the last of them.
-#[derive(Clone)]
+/// A cluster, whose connections end when it is dropped.
 pub(super) struct Cluster {
     shared: Arc<SharedCluster>,
     phase: watch::Receiver<DiscoveryPhase>,
-    /// Notifies the task that the table may be outdated. The task ends with the last sender.
-    refresh_trigger: Arc<watch::Sender<()>>,
+    /// Notifies the task that the table may be outdated. The task ends with the sender.
+    refresh_trigger: watch::Sender<()>,
 }
 
 /// State shared by the handles and the task.
@@ -71,7 +70,7 @@ impl Cluster {
         let (report, phase) = watch::channel(DiscoveryPhase::Pending);
         let (refresh_trigger, refreshes) = watch::channel(());
         tokio::spawn(refresh::run(Arc::clone(&shared), refreshes, report));
-        Self { shared, phase, refresh_trigger: Arc::new(refresh_trigger) }
+        Self { shared, phase, refresh_trigger }
     }
 
     /// Waits until the slots are known and one of their owners is connected (true), or no handle is left (false). The
@@ -117,17 +116,21 @@ impl Cluster {
     }
 
     /// Has the owner of the request's keys decide it.
-    pub(super) async fn decide(&self, submission: &Submission<'_>) -> Result<Verdicts, SendError> {
+    pub(super) async fn decide(
+        &self,
+        request: &TagRequest,
+        made_at: Instant,
+        deadline: Instant,
+    ) -> Result<Verdicts, SendError> {
         if !matches!(*self.phase.borrow(), DiscoveryPhase::Discovered | DiscoveryPhase::Reached) {
             // Boxed, so that the future of the usual case is small.
-            Box::pin(self.wait_for_slots_until(submission.deadline)).await?;
+            Box::pin(self.wait_for_slots_until(deadline)).await?;
         }
-        let slot = submission.request.slot();
-        let route = self.owner(slot)?;
-        match route.server.decide(*submission).await {
+        let route = self.owner(request.slot())?;
+        match route.server.decide(request, made_at, deadline).await {
             Ok(verdicts) => Ok(verdicts),
             // Boxed too.
-            Err(error) => Box::pin(self.decide_redirected(slot, route, error, submission)).await,
+            Err(error) => Box::pin(self.decide_redirected(route, error, request, deadline)).await,
         }
     }
 
@@ -139,21 +142,19 @@ impl Cluster {
     /// The connection to the owner of a slot.
     pub(super) async fn connection(&self, slot: u16) -> Result<Connection, SendError> {
         self.wait_for_slots().await?;
-        Ok(self.owner(slot)?.server.connection().clone())
+        Ok(self.owner(slot)?.server.connection.clone())
     }
 
     /// Repeats a request, unbatched, as long as replies rule out an effect.
     async fn decide_redirected(
         &self,
-        slot: u16,
         route: Route,
         error: SendError,
-        submission: &Submission<'_>,
+        request: &TagRequest,
+        deadline: Instant,
     ) -> Result<Verdicts, SendError> {
-        let Submission { request, clock, deadline, .. } = *submission;
-        let command =
-            self.shared.options.command(iter::once(Run::once(request)), clock, CommandKeys::OneSlot);
-        let load = script::load(CommandKeys::OneSlot);
+        let command = self.shared.options.command(iter::once(Run::once(request)), CommandKeys::OneSlot);
+        let (slot, load) = (request.slot(), script::load(CommandKeys::OneSlot));
         let (reply, route) = self.retry_redirected(slot, route, error, &command, &load, deadline).await?;
         // That node's cache does not reflect this request.
         route.server.forget(request);
@@ -205,7 +206,7 @@ impl Cluster {
             }
             match target {
                 RedirectTarget::SameNodeAfterScriptLoad => {
-                    let loaded = timeout_at(deadline, route.server.connection().send(load)).await;
+                    let loaded = timeout_at(deadline, route.server.connection.send(load)).await;
                     drop(loaded.unwrap_or(Err(SendError::QueueTimeout))?);
                 }
                 RedirectTarget::Importer(node) => (route, is_asking) = (self.node(&node)?, true),
@@ -346,7 +347,7 @@ impl Route {
     /// Sends a command unbatched, once, and awaits its reply.
     async fn send(&self, command: &Cmd, is_asking: bool, deadline: Instant) -> Result<Value, SendError> {
         self.server.ensure_available()?;
-        let connection = self.server.connection();
+        let connection = &self.server.connection;
         // A node that was not known before has no connection yet.
         timeout_at(deadline, connection.first_attempt()).await.map_err(|_| SendError::QueueTimeout)?;
         let sent = async {

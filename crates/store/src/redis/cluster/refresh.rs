@@ -187,7 +187,7 @@ fn candidates(shared: &SharedCluster, round: usize) -> Vec<(Address, Option<Conn
     connected.rotate_left(first_connected);
     others.rotate_left(first_other);
     let mut connected =
-        connected.into_iter().map(|Route { node, server }| (node, Some(server.connection().clone())));
+        connected.into_iter().map(|Route { node, server }| (node, Some(server.connection.clone())));
     let mut others = others.into_iter().map(|node| (node, None));
     let mut nodes: Vec<(Address, Option<Connection>)> = Vec::new();
     loop {
@@ -212,9 +212,9 @@ async fn wait_for_masters(shared: &SharedCluster, ranges: &[Range]) -> bool {
         masters.into_iter().filter_map(|master| table.node(master)).collect()
     };
     let mut reached: FuturesUnordered<_> =
-        routes.iter().map(|route| route.server.connection().connected()).collect();
+        routes.iter().map(|route| route.server.connection.connected()).collect();
     let all = async { while reached.next().await.is_some() {} };
     // One of them may be down.
     let _ = timeout(REACH_TIMEOUT, all).await;
-    routes.iter().any(|route| route.server.connection().is_up())
+    routes.iter().any(|route| route.server.connection.is_up())
 }

@@ -1,5 +1,7 @@
 //! Owners of slots, and connections to nodes.
 
+use std::sync::Arc;
+
 use super::slots::{Range, SLOTS};
 use crate::redis::batch::{Batcher, RequestOptions};
 use crate::redis::{connect::ConnectTemplate, script::CommandKeys, targets::Target, url::Address};
@@ -23,7 +25,7 @@ pub(super) struct SlotTable {
 struct Node {
     address: Address,
     /// Opened when the node becomes a master, or on first use.
-    server: Option<Batcher>,
+    server: Option<Arc<Batcher>>,
     is_master: bool,
     /// Whether the last refresh listed it as a master.
     is_listed: bool,
@@ -35,7 +37,7 @@ struct Node {
 #[derive(Clone)]
 pub(super) struct Route {
     pub(super) node: Address,
-    pub(super) server: Batcher,
+    pub(super) server: Arc<Batcher>,
 }
 
 impl SlotTable {
@@ -55,7 +57,7 @@ impl SlotTable {
         let owner = *self.owners.get(usize::from(slot))?;
         let node = self.nodes.get_mut(usize::from(owner))?;
         node.is_used = true;
-        node.server.as_ref()
+        node.server.as_deref()
     }
 
     /// The route to a node, unless too many others were named since the last refresh.
@@ -111,7 +113,7 @@ impl SlotTable {
     /// The nodes that are connected and responsive.
     pub(super) fn reachable(&self) -> Vec<Route> {
         let route = |node: &Node| {
-            let server = node.server.clone().filter(Batcher::is_usable)?;
+            let server = node.server.clone().filter(|server| server.is_usable())?;
             Some(Route { node: node.address.clone(), server })
         };
         self.nodes.iter().filter_map(route).collect()
@@ -156,7 +158,7 @@ impl Node {
         Some(Route { node: self.address.clone(), server: self.server(template, options)? })
     }
 
-    fn server(&mut self, template: &ConnectTemplate, options: &RequestOptions) -> Option<Batcher> {
+    fn server(&mut self, template: &ConnectTemplate, options: &RequestOptions) -> Option<Arc<Batcher>> {
         match &self.server {
             Some(server) => Some(server.clone()),
             None => {

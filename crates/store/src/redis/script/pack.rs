@@ -1,23 +1,20 @@
 //! Packing of requests into the script's arguments.
 
-use std::time::Duration;
-
 use ::redis::{Cmd, cmd};
 use tollgate_core::algorithm::{Charging, Prefetch, RegionShare, budget::OPERATION_BIT};
 use tollgate_core::ban::{BanCheck, BanEffect};
-use tollgate_core::{clock::Timestamp, descriptor::Hits};
+use tollgate_core::{clock::micros, descriptor::Hits};
 
-use super::{CommandKeys, Run, names::*};
-use crate::redis::ScriptClock;
+use super::*;
+use crate::redis::store_clock::StoreClock;
 use crate::request::{Cell, Check, Veto};
 
-/// The command that decides `runs`, in order, at about `store_time`.
+/// The command that decides `runs`, in order, by `clock`.
 pub(crate) fn command<'a>(
     key_prefix: &[u8],
     runs: impl Iterator<Item = Run<'a>> + Clone,
-    clock: ScriptClock,
     keys: CommandKeys,
-    store_time: impl Fn() -> Timestamp,
+    clock: &StoreClock,
 ) -> Cmd {
     let mut command = cmd("EVALSHA");
     let cells = runs.clone().flat_map(|run| &run.request.cells);
@@ -26,9 +23,9 @@ pub(crate) fn command<'a>(
     if are_declared {
         add_keys(&mut command, key_prefix, cells.clone());
     }
-    match clock {
-        ScriptClock::Server => command.arg(""),
-        ScriptClock::Fixed(time) => command.arg(time.as_micros()),
+    match clock.fixed() {
+        None => command.arg(""),
+        Some(time) => command.arg(time.as_micros()),
     };
     let mut packed = Vec::new();
     for run in runs {
@@ -44,7 +41,7 @@ pub(crate) fn command<'a>(
             packed.reserve(cell.checks.len().saturating_mul(CHECK_BYTES).saturating_add(CALL_BYTES));
             packed.extend_from_slice(&call_keys.to_le_bytes());
             packed.extend_from_slice(&run.times.to_le_bytes());
-            pack_cell(&mut packed, cell, run.request.charging, is_special, &mut prefetches, &store_time);
+            pack_cell(&mut packed, cell, run.request.charging, is_special, &mut prefetches, clock);
             let ban_count = pack_bans(&mut packed, cell, &mut reported);
             pack_shares(&mut packed, cell, ban_count);
             command.arg(packed.as_slice());
@@ -73,7 +70,7 @@ fn pack_cell<'a>(
     charging: Charging,
     is_special: bool,
     prefetches: &mut impl Iterator<Item = &'a Prefetch>,
-    store_time: &impl Fn() -> Timestamp,
+    clock: &StoreClock,
 ) {
     let is_tail = |check: &Check| check.applied_ban().is_some() || effective_share(check).is_some();
     let has_tail = cell.checks.iter().any(is_tail);
@@ -104,12 +101,12 @@ fn pack_cell<'a>(
             (special, _) => role | special,
         });
         if check.policy.is_budget() {
-            pack_budget(packed, check, store_time);
+            pack_budget(packed, check, clock);
             prefetches.next();
             continue;
         }
         packed.extend_from_slice(&f64::to_le_bytes(signed_hits(check)));
-        for parameter in check.policy.script_parameters(store_time) {
+        for parameter in check.policy.script_parameters(|| clock.estimate()) {
             packed.extend_from_slice(&pack_parameter(parameter));
         }
         let prefetch = prefetches.next().and_then(|prefetch| effective_prefetch(check, *prefetch));
@@ -186,13 +183,9 @@ const fn pack_number(number: u64) -> [u8; 8] {
     f64::to_le_bytes(number as f64)
 }
 
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
 /// Appends hits, parameters and the last field of a check.
 #[allow(clippy::float_arithmetic)] // A sign changes no digits.
-fn pack_budget(packed: &mut Vec<u8>, check: &Check, store_time: impl FnOnce() -> Timestamp) {
+fn pack_budget(packed: &mut Vec<u8>, check: &Check, clock: &StoreClock) {
     let number = |number: u64| number as f64;
     let none = [0; 8];
     let (operation, signed, extra) = match check.hits {
@@ -207,7 +200,7 @@ fn pack_budget(packed: &mut Vec<u8>, check: &Check, store_time: impl FnOnce() ->
         Hits::Settle { lease, used } => (BUDGET_SETTLE, number(used.min(Hits::MAX)), lease.to_bytes()),
         Hits::Release(lease) => (BUDGET_CANCEL, 0.0, lease.to_bytes()),
     };
-    let [limit, terms] = check.policy.script_parameters(store_time);
+    let [limit, terms] = check.policy.script_parameters(|| clock.estimate());
     packed.extend_from_slice(&f64::to_le_bytes(signed));
     packed.extend_from_slice(&pack_parameter(limit));
     packed.extend_from_slice(&pack_parameter(terms | (i64::from(operation) << OPERATION_BIT)));

@@ -10,7 +10,7 @@ use tollgate_core::algorithm::{
 use tollgate_core::{ban::Ban, clock::Timestamp, descriptor::Hits};
 
 use super::pack::{effective_prefetch, effective_share};
-use super::{Outcomes, Run, RunOutcome, names::*};
+use super::*;
 use crate::request::{Check, Verdicts};
 
 /// Redis' errors about keys that a script cannot reach: those of a slot that the node does not serve, or that are absent

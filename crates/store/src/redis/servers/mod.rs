@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{collections::BTreeMap, fmt};
 
 use parking_lot::Mutex;
-use tollgate_metrics::{Computed, Declared, Page};
+use tollgate_metrics::{Computed, Counter, Declared, Page};
 
 use self::samples::Samples;
 pub(super) use self::samples::{Due, Memory, NoReport, REPORTED, ReplicaLag, Replication, Report};
@@ -135,6 +135,7 @@ pub(super) struct OpenBreaker(Arc<Server>);
 impl OpenBreaker {
     /// Counts a circuit breaker that opened.
     pub(super) fn new(server: Arc<Server>) -> Self {
+        BREAKERS_OPENED.add(1);
         server.update(|entry| change(&mut entry.open_breakers, 1));
         Self(server)
     }
@@ -157,6 +158,7 @@ static IS_IN_USE: AtomicBool = AtomicBool::new(false);
 /// Exports the metrics of connections from now on, though there may be none.
 pub(super) fn export() {
     IS_IN_USE.store(true, Ordering::Relaxed);
+    BREAKERS_OPENED.export();
 }
 
 pub(super) static CONNECTIONS: Computed<1> = Computed::gauge(
@@ -171,6 +173,9 @@ pub(super) static CONNECTIONS: Computed<1> = Computed::gauge(
         });
     },
 );
+
+pub(super) static BREAKERS_OPENED: Counter =
+    Counter::new("tollgate_redis_breaker_opened_total", "Times a Redis server's circuit breaker opened.");
 
 pub(super) static BREAKERS_OPEN: Computed<1> = Computed::gauge(
     "tollgate_redis_breakers_open",

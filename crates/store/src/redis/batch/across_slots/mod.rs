@@ -15,7 +15,7 @@ use ::redis::{Pipeline, Value};
 use tokio::time::Instant;
 use tollgate_core::{RecordId, algorithm::Algorithm};
 
-use super::pending::{BoxedRequest, Command, PendingRequest};
+use super::queue::{BoxedRequest, PendingRequest};
 use crate::redis::connection::{Connection, LiveConnection};
 use crate::redis::error::SendError;
 use crate::redis::metrics::{ANY_SLOT, CommandSlotsGauge, ONE_SLOT};
@@ -51,6 +51,13 @@ const TRUSTED_CALLS: usize = 65_536;
 
 /// Excess of failures at which they end: a few full commands.
 const MAX_DISTRUST: usize = 1_024;
+
+/// Calls of one command.
+#[derive(Debug)]
+pub(super) struct Command {
+    pub(super) keys: CommandKeys,
+    pub(super) pending: Vec<BoxedRequest>,
+}
 
 /// The keys of the next commands on a connection.
 #[derive(Debug)]
@@ -178,8 +185,7 @@ impl AcrossSlots {
         }
     }
 
-    /// Distributes calls over commands: those of a command are decided by the same clock. In commands of several, calls with
-    /// the same checks follow each other, since the script reads the checks of such calls once; otherwise calls keep their
+    /// Distributes calls over commands. In commands of several, calls with the same checks follow each other, since the script reads the checks of such calls once; otherwise calls keep their
     /// order.
     pub(super) fn split(&mut self, mut pending: Vec<BoxedRequest>, now: Instant) -> Vec<Command> {
         self.apart.retain(|(_, until)| *until > now);
@@ -201,10 +207,7 @@ impl AcrossSlots {
             let work = work(&pending);
             match commands.last_mut() {
                 Some(command)
-                    if command.keys == keys
-                        && command.pending.len() < max_calls
-                        && work <= work_left
-                        && command.pending.first().is_some_and(|first| first.clock == pending.clock) =>
+                    if command.keys == keys && command.pending.len() < max_calls && work <= work_left =>
                 {
                     work_left = work_left.saturating_sub(work);
                     command.pending.push(pending);

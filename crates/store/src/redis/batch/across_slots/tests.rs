@@ -3,20 +3,20 @@ use smallvec::smallvec;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::redis::{ScriptClock, batch::pending::Waiter};
+use crate::redis::batch::queue::Waiter;
 use crate::{request::Cell, test_prelude::*};
 
 fn request(value: &str) -> TagRequest {
     request_of(value, check(policy(Algorithm::FixedWindow, 9, 60), Hits::ONE))
 }
 
-fn pending_with(value: &str, clock: ScriptClock) -> BoxedRequest {
+fn pending(value: &str) -> BoxedRequest {
     let (sender, _) = oneshot::channel();
-    Box::new(PendingRequest::new(request(value), clock, Waiter::new(sender, Instant::now()), None))
+    Box::new(PendingRequest::new(request(value), Waiter::new(sender, Instant::now()), None))
 }
 
 fn several(count: usize) -> Vec<BoxedRequest> {
-    (0..count).map(|number| pending_with(&number.to_string(), ScriptClock::Server)).collect()
+    (0..count).map(|number| pending(&number.to_string())).collect()
 }
 
 fn slot_of(pending: &PendingRequest) -> u16 {
@@ -115,7 +115,7 @@ fn calls_with_a_command_each_keep_their_order() {
 fn commands_have_one_slot_until_a_probe_of_two_slots_succeeds() {
     let (mut slots, now) = (connected(CommandKeys::OneSlot), Instant::now());
     assert_eq!(sizes(&slots.split(several(3), now)), [(CommandKeys::OneSlot, 1); 3]);
-    let same = || vec![pending_with("a", ScriptClock::Server), pending_with("a", ScriptClock::Server)];
+    let same = || vec![pending("a"), pending("a")];
     assert!(slots.keys_to_probe(&same(), now).is_none());
     let [first, second] = slots.keys_to_probe(&several(3), now).expect("two slots");
     assert_ne!(first.slot(), second.slot());
@@ -130,14 +130,11 @@ fn commands_have_one_slot_until_a_probe_of_two_slots_succeeds() {
 }
 
 #[test]
-fn a_call_alone_and_calls_of_different_clocks_have_commands_of_their_own() {
+fn a_call_alone_has_a_command_of_one_slot() {
     let now = Instant::now();
     let mut slots = granted(now);
-    let fixed = |value| pending_with(value, ScriptClock::Fixed(Timestamp::from_micros(7)));
-    let parts = [several(2), vec![fixed("a"), fixed("b"), fixed("c")], several(1)];
-    let mixed = parts.into_iter().flatten().collect();
-    let across = CommandKeys::AnySlotOfNode;
-    assert_eq!(sizes(&slots.split(mixed, now)), [(across, 2), (across, 3), (CommandKeys::OneSlot, 1)]);
+    assert_eq!(sizes(&slots.split(several(2), now)), [(CommandKeys::AnySlotOfNode, 2)]);
+    assert_eq!(sizes(&slots.split(several(1), now)), [(CommandKeys::OneSlot, 1)]);
 }
 
 #[test]

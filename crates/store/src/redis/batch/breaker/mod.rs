@@ -8,7 +8,6 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::redis::metrics;
 use crate::redis::servers::{OpenBreaker, Server};
 
 /// The shortest silence that opens the breaker. Servers fork, evict and run slow commands.
@@ -158,7 +157,7 @@ impl Breaker {
     fn open(&mut self, cause: OpenCause) {
         let gauge = match std::mem::replace(&mut self.state, BreakerState::Closed(Silence::default())) {
             BreakerState::Open { gauge, .. } => gauge,
-            BreakerState::Closed(_) => metrics::breaker_opened(Arc::clone(&self.server)),
+            BreakerState::Closed(_) => OpenBreaker::new(Arc::clone(&self.server)),
         };
         self.state = BreakerState::Open { cause, gauge };
     }

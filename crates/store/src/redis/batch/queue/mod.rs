@@ -1,4 +1,4 @@
-//! Queue of requests waiting to be sent.
+//! Queue of requests waiting to be sent, and the callers that wait for their verdicts.
 //!
 //! A server executes all commands that it receives, even those whose callers no longer wait; beyond its capacity, it
 //! soon does nothing else. So a request that would miss its deadline, as `LatencyEstimate` has it, is not sent at all.
@@ -8,14 +8,16 @@ use std::{collections::VecDeque, mem, time::Duration};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
+use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 use tollgate_core::algorithm::{Algorithm, Charging};
 use tollgate_core::descriptor::Hits;
 
-use super::pending::{BoxedRequest, PendingRequest, Waiter};
-use super::{DecisionResult, Submission};
+use super::DecisionResult;
 use crate::redis::error::SendError;
+use crate::redis::script::Run;
 use crate::request::{Check, TagRequest};
+use crate::{LateOutcome, LateReply, local::Attachment};
 
 /// Requests ahead from which on the estimate applies: fewer take hardly any time.
 const MIN_QUEUED_CALLS: usize = 512;
@@ -45,18 +47,10 @@ pub(super) struct Queue {
     callers: usize,
     /// A lower bound of the deadlines of all waiting callers.
     earliest_deadline: Option<Instant>,
-    admission: Admission,
+    /// Error with which new requests fail at once.
+    refusal: Option<SendError>,
     pub(super) latency: LatencyEstimate,
     hasher: RandomState,
-}
-
-/// Whether requests are accepted.
-#[derive(Debug, Default)]
-enum Admission {
-    #[default]
-    Open,
-    /// Requests fail at once, for this reason.
-    Closed(SendError),
 }
 
 impl Queue {
@@ -71,15 +65,12 @@ impl Queue {
 
     /// The error with which a request would fail at once, if any.
     pub(super) fn ensure_available(&self) -> Result<(), SendError> {
-        match &self.admission {
-            Admission::Open => Ok(()),
-            Admission::Closed(error) => Err(error.clone()),
-        }
+        self.refusal.clone().map_or(Ok(()), Err)
     }
 
     /// Accepts requests from now on.
     pub(super) fn open(&mut self) {
-        self.admission = Admission::Open;
+        self.refusal = None;
     }
 
     /// Appends a request, or adds its caller to an identical one. Returns whether the queue was empty.
@@ -88,7 +79,9 @@ impl Queue {
     /// The reason why requests are not accepted; [`SendError::Overloaded`] if the response would be too late.
     pub(super) fn push(
         &mut self,
-        submission: Submission<'_>,
+        request: &TagRequest,
+        made_at: Instant,
+        deadline: Instant,
         sender: oneshot::Sender<DecisionResult>,
     ) -> Result<bool, SendError> {
         self.ensure_available()?;
@@ -96,42 +89,32 @@ impl Queue {
             return Err(SendError::Overloaded);
         }
         let was_empty = self.queued.is_empty();
-        self.earliest_deadline = earlier(self.earliest_deadline, Some(submission.deadline));
-        let Submission { request, clock, made_at, deadline } = submission;
+        self.earliest_deadline = earlier(self.earliest_deadline, Some(deadline));
         let time_left = deadline.duration_since(made_at);
         let has_room = self.queued.len() < MAX_QUEUED_REQUESTS
             && self.latency.meets_deadline(self.queued.len(), time_left);
         let waiter = Waiter::new(sender, deadline);
         let hash = is_coalescable(request).then(|| self.hash_of(request));
-        if let Some(hash) = hash {
-            let Self { queued, coalescable, head, callers, .. } = self;
-            let is_identical = |sequence: &u64| {
-                pending_at(queued, *head, *sequence).is_some_and(|pending| {
-                    // Requests that can be coalesced have the same charging.
-                    pending.clock == clock && pending.request.cells == request.cells
-                })
-            };
-            if let Some(pending) = coalescable.find(hash, is_identical).copied().and_then(|sequence| {
-                let at = usize::try_from(sequence.wrapping_sub(*head)).ok()?;
-                queued.get_mut(at)
-            }) {
-                pending.waiters.push(waiter);
-                *callers = callers.saturating_add(1);
-                return Ok(was_empty);
-            }
-            if !has_room {
-                return Err(SendError::Overloaded);
-            }
-            let sequence = head.wrapping_add(queued.len() as u64);
-            coalescable.insert_unique(hash, sequence, |sequence| {
-                pending_at(queued, *head, *sequence).and_then(|pending| pending.hash).unwrap_or_default()
-            });
+        let Self { queued, coalescable, head, callers, .. } = self;
+        // Requests that can be coalesced have the same charging.
+        let is_identical = |sequence: &u64| {
+            pending_at(queued, *head, *sequence).is_some_and(|known| known.request.cells == request.cells)
+        };
+        let known = hash.and_then(|hash| coalescable.find(hash, is_identical).copied());
+        if let Some(pending) = known.and_then(|sequence| queued.get_mut(place(*head, sequence)?)) {
+            pending.waiters.push(waiter);
+            *callers = callers.saturating_add(1);
+            return Ok(was_empty);
         }
         if !has_room {
             return Err(SendError::Overloaded);
         }
-        self.callers = self.callers.saturating_add(1);
-        self.queued.push_back(Box::new(PendingRequest::new(request.clone(), clock, waiter, hash)));
+        if let Some(hash) = hash {
+            let sequence = head.wrapping_add(queued.len() as u64);
+            coalescable.insert_unique(hash, sequence, |sequence| hash_at(queued, *head, *sequence));
+        }
+        *callers = callers.saturating_add(1);
+        queued.push_back(Box::new(PendingRequest::new(request.clone(), waiter, hash)));
         Ok(was_empty)
     }
 
@@ -169,7 +152,7 @@ impl Queue {
         for mut pending in mem::take(&mut self.queued) {
             pending.fail(error);
         }
-        self.admission = Admission::Closed(error.clone());
+        self.refusal = Some(error.clone());
     }
 
     /// Fails callers whose deadline has passed, and drops abandoned requests. Some of them stay in the queue as long as
@@ -183,8 +166,7 @@ impl Queue {
         for pending in &mut self.queued {
             pending.expire(now, &SendError::QueueTimeout);
             self.earliest_deadline = earlier(self.earliest_deadline, pending.earliest_deadline());
-            let is_abandoned = pending.is_abandoned();
-            abandoned = abandoned.saturating_add(usize::from(is_abandoned));
+            abandoned = abandoned.saturating_add(usize::from(pending.is_abandoned()));
         }
         // Abandoned requests count until they are removed, and so do their callers.
         while self.queued.front().is_some_and(|pending| pending.is_abandoned()) {
@@ -203,12 +185,10 @@ impl Queue {
         queued.retain_mut(|pending| pending.retain_waiting());
         *callers = queued.iter().map(|pending| pending.waiters.len()).sum();
         coalescable.clear();
-        let hash_at = |sequence: &u64| {
-            pending_at(queued, *head, *sequence).and_then(|pending| pending.hash).unwrap_or_default()
-        };
         for (at, pending) in (0_u64..).zip(queued.iter()) {
             if let Some(hash) = pending.hash {
-                coalescable.insert_unique(hash, head.wrapping_add(at), hash_at);
+                coalescable
+                    .insert_unique(hash, head.wrapping_add(at), |sequence| hash_at(queued, *head, *sequence));
             }
         }
     }
@@ -227,8 +207,17 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }
 
+/// Place of a request in the queue.
+fn place(head: u64, sequence: u64) -> Option<usize> {
+    usize::try_from(sequence.wrapping_sub(head)).ok()
+}
+
 fn pending_at(queued: &VecDeque<BoxedRequest>, head: u64, sequence: u64) -> Option<&PendingRequest> {
-    queued.get(usize::try_from(sequence.wrapping_sub(head)).ok()?).map(|pending| &**pending)
+    queued.get(place(head, sequence)?).map(|pending| &**pending)
+}
+
+fn hash_at(queued: &VecDeque<BoxedRequest>, head: u64, sequence: u64) -> u64 {
+    pending_at(queued, head, sequence).and_then(|pending| pending.hash).unwrap_or_default()
 }
 
 /// Whether repeating the request equals repeating each of its checks: its counters are charged independently, and each
@@ -290,6 +279,120 @@ impl LatencyEstimate {
         let ahead = self.in_flight.saturating_add(waiting);
         let nanos = self.nanos_per_call.saturating_mul(ahead as u64);
         ahead < MIN_QUEUED_CALLS || Duration::from_nanos(nanos) < time_left
+    }
+}
+
+/// A queued or sent request, boxed since it is moved several times.
+pub(super) type BoxedRequest = Box<PendingRequest>;
+
+/// A request and all callers that made it.
+#[derive(Debug)]
+pub(super) struct PendingRequest {
+    pub(super) request: TagRequest,
+    pub(super) waiters: SmallVec<[Waiter; 1]>,
+    /// Number of times it was sent to a server without the script.
+    pub(super) attempts: u32,
+    /// Hash of the request, if it can be coalesced.
+    pub(super) hash: Option<u64>,
+    pub(super) attachment: Attachment,
+}
+
+/// A caller that waits for a response.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    sender: Option<oneshot::Sender<DecisionResult>>,
+    deadline: Instant,
+    /// Set when the deadline passed while the request was in flight.
+    late: Option<LateReply>,
+}
+
+impl PendingRequest {
+    pub(super) fn new(request: TagRequest, first: Waiter, hash: Option<u64>) -> Self {
+        let waiters = SmallVec::from_iter([first]);
+        Self { request, waiters, attempts: 0, hash, attachment: Attachment::default() }
+    }
+
+    /// The request with its repetitions, as the script reads it.
+    pub(super) fn run(&self) -> Run<'_> {
+        let Self { request, attachment: Attachment { prefetches, reported }, .. } = self;
+        let times = u16::try_from(self.waiters.len()).unwrap_or(u16::MAX);
+        Run { request, times, prefetches, reported }
+    }
+
+    /// Sends an error to all callers.
+    pub(super) fn fail(&mut self, error: &SendError) {
+        self.waiters.iter_mut().for_each(|waiter| waiter.respond(Err(error.clone())));
+    }
+
+    /// Sends an error to the callers whose deadline has passed.
+    pub(super) fn expire(&mut self, now: Instant, error: &SendError) {
+        let expired = self.waiters.iter_mut().filter(|waiter| waiter.deadline <= now);
+        expired.for_each(|waiter| waiter.respond(Err(error.clone())));
+    }
+
+    /// Sends a time-out to the callers whose deadline has passed: the request is in flight, and its reply still awaited.
+    pub(super) fn time_out(&mut self, now: Instant) {
+        self.waiters.iter_mut().filter(|waiter| waiter.deadline <= now).for_each(Waiter::time_out);
+    }
+
+    /// Whether a caller waits whose deadline has passed.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        self.waiters.iter().any(|waiter| waiter.deadline <= now && waiter.is_waiting())
+    }
+
+    /// Earliest deadline of the waiting callers.
+    pub(super) fn earliest_deadline(&self) -> Option<Instant> {
+        self.waiters.iter().filter(|waiter| waiter.is_waiting()).map(|waiter| waiter.deadline).min()
+    }
+
+    /// Whether no caller waits any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.waiters.iter().all(|waiter| !waiter.is_waiting())
+    }
+
+    /// Drops callers that stopped waiting; returns whether others remain. Only for a request that is not in flight.
+    pub(super) fn retain_waiting(&mut self) -> bool {
+        self.waiters.retain(|waiter| {
+            let is_waiting = waiter.is_waiting();
+            if let Some(late) = waiter.late.take_if(|_| !is_waiting) {
+                late.arrived(LateOutcome::NotCharged);
+            }
+            is_waiting
+        });
+        !self.waiters.is_empty()
+    }
+}
+
+impl Waiter {
+    pub(super) const fn new(sender: oneshot::Sender<DecisionResult>, deadline: Instant) -> Self {
+        Self { sender: Some(sender), deadline, late: None }
+    }
+
+    pub(super) fn respond(&mut self, response: DecisionResult) {
+        if let Some(sender) = self.sender.take() {
+            // Fails when the caller is dropped.
+            let _ = sender.send(response);
+        } else if let Some(late) = self.late.take() {
+            match response {
+                Ok(verdicts) => late.arrived(LateOutcome::Decided(verdicts)),
+                Err(error) if error.charged_nothing() => late.arrived(LateOutcome::NotCharged),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn time_out(&mut self) {
+        let late = LateReply::default();
+        if let Some(sender) = self.sender.take()
+            && sender.send(Err(SendError::Late(late.clone()))).is_ok()
+        {
+            self.late = Some(late);
+        }
+    }
+
+    /// Whether the caller still waits.
+    fn is_waiting(&self) -> bool {
+        self.sender.as_ref().is_some_and(|sender| !sender.is_closed())
     }
 }
 

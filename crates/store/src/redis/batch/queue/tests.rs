@@ -1,5 +1,5 @@
 use super::*;
-use crate::{redis::ScriptClock, test_prelude::*};
+use crate::test_prelude::*;
 
 fn request(value: &str, hits: Hits) -> TagRequest {
     request_of(value, check(policy(Algorithm::FixedWindow, 9, 60), hits))
@@ -17,19 +17,19 @@ impl Queued {
     }
 
     /// Queues a request whose caller waits for `millis` milliseconds.
-    fn push(&mut self, request: &TagRequest, clock: ScriptClock, millis: u64) -> bool {
-        self.try_push(request, clock, millis).expect("there is room")
+    fn push(&mut self, request: &TagRequest, millis: u64) -> bool {
+        self.try_push(request, millis).expect("there is room")
     }
 
-    fn try_push(&mut self, request: &TagRequest, clock: ScriptClock, millis: u64) -> Result<bool, SendError> {
+    fn try_push(&mut self, request: &TagRequest, millis: u64) -> Result<bool, SendError> {
         let (sender, response) = oneshot::channel();
         self.responses.push(response);
         let deadline = self.started + Duration::from_millis(millis);
-        self.queue.push(Submission { request, clock, made_at: self.started, deadline }, sender)
+        self.queue.push(request, self.started, deadline, sender)
     }
 
     fn push_now(&mut self, request: &TagRequest) -> bool {
-        self.push(request, ScriptClock::Server, 10)
+        self.push(request, 10)
     }
 
     /// Takes requests; returns the number of callers of each.
@@ -50,9 +50,7 @@ fn identical_requests_are_coalesced_and_others_keep_their_order() {
     assert!(!queued.push_now(&request("a", Hits::ONE)));
     queued.push_now(&request("a", Hits::charge(2)));
     queued.push_now(&request("a", Hits::charge(2)));
-    let other_clock = ScriptClock::Fixed(Timestamp::from_micros(1));
-    queued.push(&request("a", Hits::ONE), other_clock, 10);
-    assert_eq!(queued.take(9), [2, 1, 2, 1]);
+    assert_eq!(queued.take(9), [2, 1, 2]);
     assert!(queued.queue.is_empty());
     // A request that was taken is coalesced with no later one.
     assert!(queued.push_now(&request("a", Hits::ONE)));
@@ -123,7 +121,7 @@ fn abandoned_requests_are_not_taken() {
 fn each_caller_waits_until_its_own_deadline() {
     let mut queued = Queued::new();
     for (name, millis) in [("a", 1), ("b", 2), ("a", 5), ("b", 3)] {
-        queued.push(&request(name, Hits::ONE), ScriptClock::Server, millis);
+        queued.push(&request(name, Hits::ONE), millis);
     }
     queued.queue.expire(queued.started + Duration::from_millis(3));
     let errors: Vec<_> = (0..4).map(|at| queued.error(at).is_some()).collect();
@@ -137,7 +135,7 @@ fn timed_out_callers_make_room_for_others() {
     let mut queued = Queued::new();
     for _ in 0..10 {
         for name in ["a", "b", "a"] {
-            queued.push(&request(name, Hits::ONE), ScriptClock::Server, 1);
+            queued.push(&request(name, Hits::ONE), 1);
         }
         queued.queue.expire(queued.started + Duration::from_millis(2));
         assert!(queued.queue.is_empty());
@@ -153,7 +151,7 @@ fn a_failure_reaches_waiting_and_new_callers_until_reopened() {
     for at in 0..3 {
         assert_eq!(queued.error(at).as_deref(), Some("not connected: lost"));
     }
-    let refused = queued.try_push(&request("a", Hits::ONE), ScriptClock::Server, 10);
+    let refused = queued.try_push(&request("a", Hits::ONE), 10);
     assert!(matches!(refused, Err(SendError::NotConnected(_))), "{refused:?}");
     queued.queue.open();
     assert!(queued.push_now(&request("a", Hits::ONE)));
@@ -165,15 +163,13 @@ fn the_queue_is_bounded_and_abandoned_requests_make_room() {
     let mut queued = Queued::new();
     let name = |number: usize| request(&number.to_string(), Hits::ONE);
     // The first one lives long, so those behind it are not at the front when they die.
-    queued.push(&name(0), ScriptClock::Server, 1_000);
+    queued.push(&name(0), 1_000);
     (1..MAX_QUEUED_REQUESTS).for_each(|number| assert!(!queued.push_now(&name(number))));
-    for clock in [ScriptClock::Server, ScriptClock::Fixed(Timestamp::from_micros(1))] {
-        let refused = queued.try_push(&name(MAX_QUEUED_REQUESTS), clock, 10);
-        assert!(matches!(refused, Err(SendError::Overloaded)), "{refused:?}");
-    }
+    let refused = queued.try_push(&name(MAX_QUEUED_REQUESTS), 10);
+    assert!(matches!(refused, Err(SendError::Overloaded)), "{refused:?}");
     // An identical request needs no room.
     assert!(!queued.push_now(&name(1)));
-    queued.push(&name(2), ScriptClock::Server, 1_000);
+    queued.push(&name(2), 1_000);
     queued.queue.expire(queued.started + Duration::from_millis(10));
     assert_eq!(queued.queue.callers, 2);
     assert!(!queued.push_now(&name(2)));
@@ -187,7 +183,7 @@ fn coalesced_callers_are_bounded_too() {
     let mut queued = Queued::new();
     let same = request("a", Hits::ONE);
     (0..MAX_QUEUED_CALLERS).for_each(|_| _ = queued.push_now(&same));
-    assert!(matches!(queued.try_push(&same, ScriptClock::Server, 10), Err(SendError::Overloaded)));
+    assert!(matches!(queued.try_push(&same, 10), Err(SendError::Overloaded)));
     assert_eq!(queued.take(9), [MAX_QUEUED_CALLERS]);
     assert!(queued.push_now(&same));
 }
@@ -196,7 +192,7 @@ fn coalesced_callers_are_bounded_too() {
 fn abandoned_requests_behind_others_are_dropped() {
     let mut queued = Queued::new();
     for (name, millis) in [("a", 10), ("b", 5), ("c", 10), ("d", 10)] {
-        queued.push(&request(name, Hits::ONE), ScriptClock::Server, millis);
+        queued.push(&request(name, Hits::ONE), millis);
     }
     queued.responses.truncate(1);
     queued.queue.expire(queued.started + Duration::from_millis(5));

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate_metrics::{Computed, Declared, MetricKind, Page};
+use tollgate_metrics::{Computed, Declared, Page};
 
 use super::SERVERS;
 use crate::after;
@@ -176,12 +176,8 @@ impl Samples {
     }
 }
 
-const fn declare(kind: MetricKind, name: &'static str, help: &'static str) -> Declared {
-    Declared { name, kind, labels: &["server"], help }
-}
-
 const fn gauge(name: &'static str, help: &'static str) -> Declared {
-    declare(MetricKind::Gauge, name, help)
+    Declared::gauge(name, &["server"], help)
 }
 
 pub(in crate::redis) static REPORTED: Computed<9> = Computed::group(
@@ -195,21 +191,20 @@ pub(in crate::redis) static REPORTED: Computed<9> = Computed::group(
             "tollgate_redis_server_memory_max_bytes",
             "Maximum memory of a Redis server, in bytes; 0 without one.",
         ),
-        declare(
-            MetricKind::Counter,
+        Declared::counter(
             "tollgate_redis_server_evicted_keys_total",
+            &["server"],
             "Keys that a Redis server evicted because its memory was full, since this instance first read their number.",
         ),
         gauge(
             "tollgate_redis_server_replication_offset_bytes",
             "Bytes that a Redis server has written to its replication stream.",
         ),
-        Declared {
-            name: "tollgate_redis_server_replicas",
-            kind: MetricKind::Gauge,
-            labels: &["state", "server"],
-            help: "Replicas of a Redis server by state.",
-        },
+        Declared::gauge(
+            "tollgate_redis_server_replicas",
+            &["state", "server"],
+            "Replicas of a Redis server by state.",
+        ),
         gauge(
             "tollgate_redis_server_replication_lag_bytes",
             "Bytes of the replication stream that the slowest replica of a Redis server has not acknowledged.",
