@@ -101,6 +101,25 @@ fn files_have_at_most_400_lines() {
     }
 }
 
+#[test]
+fn documentation_has_no_code_that_no_test_runs() {
+    for (_, root) in crate_sources() {
+        let is_code = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "rs");
+        for file in files_below(&root).into_iter().filter(is_code) {
+            let text = fs::read_to_string(&file).expect("a text");
+            let fence = |line: &str| {
+                let documentation = line.trim_start().strip_prefix("//")?.strip_prefix(['/', '!'])?;
+                documentation.trim_start().strip_prefix("```").map(ToOwned::to_owned)
+            };
+            // Every other one is the end of a block.
+            for language in text.lines().filter_map(fence).step_by(2) {
+                let is_text = !language.is_empty() && !language.starts_with("rust");
+                assert!(is_text, "{} has a test, for which its manifest has no `doctest`", file.display());
+            }
+        }
+    }
+}
+
 /// The functions with a body: name, line of `fn`, and number of lines.
 fn functions(tokens: &[Token]) -> Vec<(&str, usize, usize)> {
     let mut functions = Vec::new();
