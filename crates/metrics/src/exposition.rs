@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Write as _};
 
 /// One metric, or a few that are collected together.
-pub trait Metric: Sync {
+pub trait Metric: fmt::Debug + Sync {
     /// Declarations of the metrics.
     fn declared(&self) -> &[Declared];
 
@@ -16,24 +16,9 @@ pub trait Metric: Sync {
 
 /// Values of metrics at one moment, in Prometheus' text format.
 #[derive(Debug, Default)]
-pub struct Page(String);
-
-/// Observations of a histogram, as the text format has them.
-pub(super) struct Distribution<'a> {
-    /// Upper bounds of the buckets but the last, in ascending order.
-    pub(super) bounds: &'a [String],
-    /// Observations of each bucket, of which there is one more.
-    pub(super) buckets: &'a [u64],
-    /// Sum of the observations.
-    pub(super) sum: &'a str,
-}
+pub struct Page(pub(super) String);
 
 impl Page {
-    /// A page that follows another one.
-    pub(super) const fn after(text: String) -> Self {
-        Self(text)
-    }
-
     /// Begins a metric; all its samples follow.
     pub fn begin(&mut self, declared: &Declared) {
         let Declared { name, kind, help, .. } = declared;
@@ -53,17 +38,23 @@ impl Page {
         self.sample(declared, &[], value);
     }
 
-    /// Adds the observations of a histogram whose labels have these values: cumulative buckets, sum and count.
-    pub(super) fn distribution(&mut self, declared: &Declared, values: &[&str], observed: &Distribution<'_>) {
+    /// Adds the observations of a histogram whose labels have these values: cumulative buckets, sum and count. Each bucket
+    /// has its upper bound and the number of its own observations, in ascending order.
+    pub(super) fn distribution(
+        &mut self,
+        declared: &Declared,
+        values: &[&str],
+        buckets: &[(String, u64)],
+        sum: &str,
+    ) {
         let (name, labels) = (declared.name, labels(declared, values));
         let bucket = format!("{name}_bucket");
-        let bounds = observed.bounds.iter().map(String::as_str).chain(["+Inf"]);
         let mut so_far = 0_u64;
-        for (bound, count) in bounds.zip(observed.buckets) {
+        for (bound, count) in buckets {
             so_far = so_far.saturating_add(*count);
-            line(&mut self.0, &bucket, labels.clone().chain([("le", bound)]), so_far);
+            line(&mut self.0, &bucket, labels.clone().chain([("le", &**bound)]), so_far);
         }
-        line(&mut self.0, &format!("{name}_sum"), labels.clone(), observed.sum);
+        line(&mut self.0, &format!("{name}_sum"), labels.clone(), sum);
         line(&mut self.0, &format!("{name}_count"), labels, so_far);
     }
 

@@ -3,13 +3,12 @@
 //! Each thread adds to a stripe of its own, as in `striped_counter`. Counts are never taken out of the stripes: every
 //! reader sums up the same ones.
 
-use std::fmt::{self, Display};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{array, slice, time::Duration};
 
-use super::exposition::{Declared, Distribution, Metric, MetricKind, Page};
-use super::striped_counter;
+use super::exposition::{Declared, Metric, MetricKind, Page};
+use super::striped_counter::{STRIPES, own};
 
 /// Unit of the observations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +20,7 @@ pub enum Unit {
 }
 
 /// Observations by size: one bucket up to each of `N` bounds, and one above. Exported from the start.
+#[derive(Debug)]
 pub struct Histogram<const N: usize> {
     declared: Declared,
     unit: Unit,
@@ -30,6 +30,7 @@ pub struct Histogram<const N: usize> {
 }
 
 /// Observations of some threads; no other thread's are in the same cache line.
+#[derive(Debug)]
 #[repr(align(64))]
 struct Stripe<const N: usize> {
     buckets: [AtomicU64; N],
@@ -60,13 +61,13 @@ impl<const N: usize> Histogram<N> {
                 above: AtomicU64::default(),
                 sum: AtomicU64::default(),
             };
-            (0..striped_counter::stripes()).map(stripe).collect()
+            (0..*STRIPES).map(stripe).collect()
         })
     }
 
     /// Adds an observation, in nanoseconds or as a number.
     pub fn observe(&self, value: u64) {
-        let Some(stripe) = striped_counter::own(self.stripes()) else { return };
+        let Some(stripe) = own(self.stripes()) else { return };
         let bucket = self.bounds.iter().zip(&stripe.buckets).find(|(bound, _)| value <= **bound);
         bucket.map_or(&stripe.above, |(_, count)| count).fetch_add(1, Ordering::Relaxed);
         stripe.sum.fetch_add(value, Ordering::Relaxed);
@@ -79,28 +80,25 @@ impl<const N: usize> Histogram<N> {
 
     /// Observations until now.
     pub fn observed(&self) -> Observed<N> {
-        let sum = |of: &dyn Fn(&Stripe<N>) -> &AtomicU64| {
-            let counts = self.stripes().iter().map(|stripe| of(stripe).load(Ordering::Relaxed));
-            counts.fold(0, u64::saturating_add)
+        let add = |total: &mut u64, count: &AtomicU64| {
+            *total = total.saturating_add(count.load(Ordering::Relaxed));
         };
-        let mut buckets = [0; N];
+        let mut observed = Observed::of(self.bounds, [0; N], 0);
         for stripe in self.stripes() {
-            for (total, count) in buckets.iter_mut().zip(&stripe.buckets) {
-                *total = u64::saturating_add(*total, count.load(Ordering::Relaxed));
-            }
+            observed.buckets.iter_mut().zip(&stripe.buckets).for_each(|(total, count)| add(total, count));
+            add(&mut observed.above, &stripe.above);
+            add(&mut observed.sum, &stripe.sum);
         }
-        let (above, sum) = (sum(&|stripe| &stripe.above), sum(&|stripe| &stripe.sum));
-        Observed { bounds: self.bounds, buckets, above, sum }
+        observed
     }
 
     /// Adds the observations to a page under another declaration, whose labels have these values.
     pub fn write_as(&self, page: &mut Page, declared: &Declared, values: &[&str]) {
         page.begin(declared);
         let observed = self.observed();
-        let bounds = observed.bounds.map(|bound| self.unit.shown(bound).to_string());
-        let buckets: Vec<u64> = observed.buckets.into_iter().chain([observed.above]).collect();
-        let sum = self.unit.shown(observed.sum).to_string();
-        page.distribution(declared, values, &Distribution { bounds: &bounds, buckets: &buckets, sum: &sum });
+        let bound = |bound: Option<u64>| bound.map_or("+Inf".to_owned(), |bound| self.unit.shown(bound));
+        let buckets: Vec<_> = observed.buckets().map(|(largest, count)| (bound(largest), count)).collect();
+        page.distribution(declared, values, &buckets, &self.unit.shown(observed.sum));
     }
 }
 
@@ -111,12 +109,6 @@ impl<const N: usize> Metric for Histogram<N> {
 
     fn write(&self, page: &mut Page) {
         self.write_as(page, &self.declared, &[]);
-    }
-}
-
-impl<const N: usize> fmt::Debug for Histogram<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Histogram").field(&self.declared).finish()
     }
 }
 
@@ -182,29 +174,11 @@ impl<const N: usize> Observed<N> {
 }
 
 impl Unit {
-    const fn shown(self, value: u64) -> Shown {
-        Shown(self, value)
-    }
-}
-
-/// A value as the page has it.
-struct Shown(Unit, u64);
-
-/// Nanoseconds in a second.
-const SECOND_NANOS: u64 = 1_000_000_000;
-
-impl Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(unit, value) = self;
-        match unit {
-            Unit::Count => write!(f, "{value}"),
-            Unit::Time => {
-                let decimals = format!("{:09}", value % SECOND_NANOS);
-                match decimals.trim_end_matches('0') {
-                    "" => write!(f, "{}", value / SECOND_NANOS),
-                    decimals => write!(f, "{}.{decimals}", value / SECOND_NANOS),
-                }
-            }
+    /// A value as the page has it; Prometheus reads every number as 64 bits of floating point.
+    fn shown(self, value: u64) -> String {
+        match self {
+            Self::Time => Duration::from_nanos(value).as_secs_f64().to_string(),
+            Self::Count => value.to_string(),
         }
     }
 }
@@ -245,8 +219,8 @@ mod tests {
 
     #[test]
     fn a_page_has_cumulative_buckets_sum_and_count() {
-        let histogram = Histogram::new("took_seconds", "Time.", Unit::Time, [50_000, SECOND_NANOS]);
-        [1_000, 50_000, 60_000, 2 * SECOND_NANOS].into_iter().for_each(|value| histogram.observe(value));
+        let histogram = Histogram::new("took_seconds", "Time.", Unit::Time, [50_000, 1_000_000_000]);
+        [1_000, 50_000, 60_000, 2_000_000_000].into_iter().for_each(|value| histogram.observe(value));
         let labels = &["a"];
         let declared = Declared { labels, ..histogram.declared };
         let mut page = Page::default();

@@ -19,7 +19,7 @@ mod recorded;
 pub mod series;
 mod striped_counter;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 pub use self::deltas::{Delta, DeltaSources, Deltas, Measure, Reader, Receipt};
 pub use self::exposition::{Computed, Declared, Metric, MetricKind, Page};
@@ -29,7 +29,7 @@ pub use self::recorded::{Counter, CounterFamily, Gauge, GaugeFamily};
 pub use self::striped_counter::{Sink, Striped, StripedCounter, StripedFamily, publish};
 
 /// Renders metrics. Clones render the same ones.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Exporter(Arc<[&'static dyn Metric]>);
 
 impl Exporter {
@@ -43,14 +43,8 @@ impl Exporter {
     /// Every series so far, in Prometheus' text format.
     pub fn render(&self) -> String {
         publish();
-        let mut page = Page::after(RECORDER.handle().render());
+        let mut page = Page(RECORDER.handle().render());
         self.0.iter().for_each(|metric| metric.write(&mut page));
-        page.into_text()
-    }
-}
-
-impl fmt::Debug for Exporter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Exporter")
+        page.0
     }
 }

@@ -25,6 +25,11 @@ pub type Counter = Single<metrics::Counter>;
 pub type Gauge = Single<metrics::Gauge>;
 
 impl<H: Handle> Single<H> {
+    /// Exports the metric from now on, though it may be zero: `rate()` does not see a first event that makes the series.
+    pub fn export(&self) {
+        self.handle();
+    }
+
     fn handle(&self) -> &H {
         self.handle.get_or_init(|| register(&self.declared, &[]))
     }
@@ -37,7 +42,7 @@ impl<H: Handle> Metric for Single<H> {
 
     fn register(&self) {
         if self.is_initial {
-            self.handle();
+            self.export();
         }
     }
 }
@@ -46,11 +51,6 @@ impl Counter {
     /// Declares a counter.
     pub const fn new(name: &'static str, help: &'static str) -> Self {
         Self { declared: Declared::counter(name, &[], help), is_initial: false, handle: OnceLock::new() }
-    }
-
-    /// Exports the counter from now on, though it may be zero: `rate()` does not see a first event that makes the series.
-    pub fn export(&self) {
-        self.add(0);
     }
 
     /// Adds to the counter.
@@ -73,11 +73,6 @@ impl Gauge {
     /// Declares a gauge that is exported from the start, at zero.
     pub const fn at_zero(name: &'static str, help: &'static str) -> Self {
         Self { declared: Declared::gauge(name, &[], help), is_initial: true, handle: OnceLock::new() }
-    }
-
-    /// Exports the gauge from now on, though it may be zero.
-    pub fn export(&self) {
-        self.add(0.0);
     }
 
     /// Sets the value; a count is exact up to 2^53.

@@ -5,16 +5,17 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
-use std::{array, fmt, slice, thread::available_parallelism};
+use std::{array, fmt::Debug, slice, thread::available_parallelism};
 
 use parking_lot::Mutex;
 
-use super::exposition::{Declared, Metric, MetricKind, Page};
+use super::exposition::{Declared, Metric, Page};
 
 /// More threads than this share stripes.
 const MAX_STRIPES: usize = 16;
 
-static STRIPES: LazyLock<usize> =
+/// Number of stripes of a counter.
+pub(super) static STRIPES: LazyLock<usize> =
     LazyLock::new(|| available_parallelism().map_or(1, usize::from).next_power_of_two().min(MAX_STRIPES));
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -22,11 +23,6 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     /// Index of the thread's stripe.
     static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Number of stripes of a counter.
-pub(super) fn stripes() -> usize {
-    *STRIPES
 }
 
 /// The stripe of this thread.
@@ -37,7 +33,7 @@ pub(super) fn own<T>(stripes: &[T]) -> Option<&T> {
 }
 
 /// Receives the published counts of one counter.
-pub trait Sink: Send + Sync {
+pub trait Sink: Debug + Send + Sync {
     /// Adds to the published count.
     fn add(&self, amount: u64);
 }
@@ -56,12 +52,14 @@ trait Publish: Send + Sync {
 }
 
 /// Counters that are added to together.
+#[derive(Debug)]
 pub struct Striped<const N: usize> {
     sinks: [Arc<dyn Sink>; N],
     stripes: Box<[Stripe<N>]>,
 }
 
 /// Counts of some threads since they were last published; no other thread's are in the same cache line.
+#[derive(Debug)]
 #[repr(align(64))]
 struct Stripe<const N: usize>([AtomicU64; N]);
 
@@ -69,7 +67,7 @@ impl<const N: usize> Striped<N> {
     /// Counters that are published to `sinks`.
     pub fn new(sinks: [Arc<dyn Sink>; N]) -> Arc<Self> {
         let stripe = |_| Stripe([const { AtomicU64::new(0) }; N]);
-        let striped = Arc::new(Self { sinks, stripes: (0..stripes()).map(stripe).collect() });
+        let striped = Arc::new(Self { sinks, stripes: (0..*STRIPES).map(stripe).collect() });
         let known: Arc<dyn Publish> = Arc::<Self>::clone(&striped);
         ALL.lock().push(Arc::downgrade(&known));
         striped
@@ -111,12 +109,6 @@ impl<const N: usize> Drop for Striped<N> {
     }
 }
 
-impl<const N: usize> fmt::Debug for Striped<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Striped")
-    }
-}
-
 /// Publishes the counts of all striped counters.
 pub fn publish() {
     let mut all = ALL.lock();
@@ -128,6 +120,7 @@ pub fn publish() {
 }
 
 /// A counter with a fixed number of series, for every request.
+#[derive(Debug)]
 pub struct StripedFamily<const N: usize, const L: usize> {
     declared: Declared,
     /// Values of the labels of each series.
@@ -136,6 +129,7 @@ pub struct StripedFamily<const N: usize, const L: usize> {
     counters: OnceLock<Counters<N>>,
 }
 
+#[derive(Debug)]
 struct Counters<const N: usize> {
     striped: Arc<Striped<N>>,
     published: [Arc<AtomicU64>; N],
@@ -159,7 +153,7 @@ impl<const N: usize, const L: usize> StripedFamily<N, L> {
         help: &'static str,
         values: fn() -> [[&'static str; L]; N],
     ) -> Self {
-        let declared = Declared { name, kind: MetricKind::Counter, labels, help };
+        let declared = Declared::counter(name, labels, help);
         Self { declared, values, is_at_zero: false, counters: OnceLock::new() }
     }
 
@@ -215,12 +209,6 @@ impl<const N: usize, const L: usize> Metric for StripedFamily<N, L> {
         for (values, total) in (self.values)().iter().zip(self.totals()) {
             page.sample(&self.declared, values, total);
         }
-    }
-}
-
-impl<const N: usize, const L: usize> fmt::Debug for StripedFamily<N, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("StripedFamily").field(&self.declared).finish()
     }
 }
 

@@ -38,6 +38,7 @@ static ALL: Mutex<BTreeMap<Box<str>, Series>> = Mutex::new(BTreeMap::new());
 static TOTALS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// A series, and the total that includes it.
+#[derive(Debug)]
 struct Totalled(Arc<AtomicU64>, &'static AtomicU64);
 
 impl Sink for Totalled {

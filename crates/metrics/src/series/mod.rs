@@ -4,8 +4,8 @@
 //! that each kind of series has a bound, beyond which decisions are counted under a path that they share.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 
@@ -45,6 +45,7 @@ pub struct Series {
 }
 
 /// Count of one series that is part of a sum.
+#[derive(Debug)]
 struct Summed {
     count: Arc<AtomicU64>,
     sum: Arc<AtomicU64>,
@@ -83,13 +84,7 @@ struct Registry {
     bytes_by_rule: BTreeMap<(Box<str>, Box<str>), usize>,
 }
 
-static ALL: Mutex<Registry> = Mutex::new(Registry {
-    series: BTreeMap::new(),
-    rules: 0,
-    others: 0,
-    bytes: 0,
-    bytes_by_rule: BTreeMap::new(),
-});
+static ALL: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
 
 /// Whether a path with values found no room since room was last made.
 static IS_FULL: AtomicBool = AtomicBool::new(false);
