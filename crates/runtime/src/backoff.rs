@@ -64,12 +64,6 @@ pub fn lengthened(time: Duration) -> Duration {
     Backoff::new(time, time).pause()
 }
 
-/// Between half of `time` and one and a half times as much.
-pub fn spread(time: Duration) -> Duration {
-    let parts = time.saturating_mul(fastrand::u32(512..1536));
-    parts.checked_div(1024).unwrap_or(time)
-}
-
 /// `time` and up to `percent` % more or less.
 pub fn around(time: Duration, percent: u32) -> Duration {
     let range = percent.saturating_mul(2).saturating_add(1);

@@ -3,6 +3,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// Maximum size of a file in bytes, where no other is stated.
@@ -79,9 +82,9 @@ impl<T: Clone + PartialEq> Polled<T> {
 /// When it is another kind of file, or cannot be opened.
 pub fn open(path: &Path) -> io::Result<File> {
     let mut options = File::options();
-    options.read(true);
-    without_waiting(&mut options);
-    let file = options.open(path)?;
+    #[cfg(target_os = "linux")]
+    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    let file = options.read(true).open(path)?;
     let metadata = file.metadata()?;
     match metadata.is_file() {
         true => Ok(file),
@@ -89,20 +92,8 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Lets a named pipe be opened without waiting for a writer.
-#[cfg(target_os = "linux")]
-fn without_waiting(options: &mut fs::OpenOptions) {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
-}
-
-#[cfg(not(target_os = "linux"))]
-fn without_waiting(_: &mut fs::OpenOptions) {}
-
 /// Kind of something other than a file, for messages.
-#[cfg(unix)]
 pub fn kind_of(metadata: &fs::Metadata) -> &'static str {
-    use std::os::unix::fs::FileTypeExt as _;
     match metadata.file_type() {
         kind if kind.is_dir() => "a directory",
         kind if kind.is_fifo() => "a named pipe",
@@ -110,11 +101,6 @@ pub fn kind_of(metadata: &fs::Metadata) -> &'static str {
         kind if kind.is_block_device() || kind.is_char_device() => "a device",
         _ => "something else",
     }
-}
-
-#[cfg(not(unix))]
-pub fn kind_of(_: &fs::Metadata) -> &'static str {
-    "something else"
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -230,7 +230,7 @@ async fn refund(store: &Store, mut requests: Requests) {
         }
         requests = failed;
         match pause {
-            Some(pause) if !requests.is_empty() => sleep(backoff::spread(pause)).await,
+            Some(pause) if !requests.is_empty() => sleep(backoff::around(pause, 50)).await,
             Some(_) | None => return,
         }
     }

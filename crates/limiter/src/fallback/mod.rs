@@ -297,7 +297,7 @@ impl Fallback {
         let (fallback, store) = (self.clone(), store.clone());
         runtime.spawn(async move {
             loop {
-                sleep(backoff::spread(SEND_INTERVAL)).await;
+                sleep(backoff::around(SEND_INTERVAL, 50)).await;
                 while is_allowed()
                     && let taken = fallback.deferred.take_some(MAX_SENT_AT_ONCE)
                     && !taken.is_empty()
