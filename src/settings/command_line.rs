@@ -1,10 +1,10 @@
 //! Command line: its commands, and the settings of each from words and environment.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, parser::ValueSource};
-use tollgate_flags::environment::{Environment, EnvironmentFlags, multi_line, only_flags, trimmed};
+use tollgate_flags::environment::{Environment, EnvironmentFlags, alone, multi_line, trimmed};
 use tollgate_flags::{Problem, switch};
 
 use super::{Settings, SettingsError, environment};
@@ -155,12 +155,9 @@ fn lacking(command: &clap::Command, words: &[OsString], error: &clap::Error) -> 
     let verb =
         matches.subcommand().and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches)));
     let (verb, matches) = verb.unwrap_or((command, &matches));
-    let alone = only_flags(verb.clone());
-    let lacks = |flag: &str, value: &std::ffi::OsStr, required: &str| {
-        let mut word = OsString::from(format!("--{flag}="));
-        word.push(value);
-        let parsed = alone.clone().try_get_matches_from([OsString::from("tollgate"), word]);
-        parsed.is_err_and(|error| required_flags(&error).any(|flag| flag == required))
+    let lacks = |flag: &str, value: &OsStr, required: &str| {
+        let (_, error) = alone(verb, flag, value);
+        error.is_some_and(|error| required_flags(&error).any(|flag| flag == required))
     };
     let stated = verb.get_arguments().filter_map(|arg| {
         let id = arg.get_id().as_str();

@@ -31,7 +31,7 @@ pub(super) fn flags_of(
     }
     for setting in variables::settings(Inputs::new(environment, &is_given), &mut found.problems) {
         if has_flag(verb, setting.flag) {
-            found.add(verb, setting.flag, &setting.variable, setting.value.into());
+            found.add(verb, setting.flag, &setting.variable, setting.value.as_ref());
         }
     }
     for flag in flags(verb).filter(|flag| has_flag(root, flag) || CLIENT_FLAGS.contains(flag)) {
@@ -41,7 +41,7 @@ pub(super) fn flags_of(
             continue;
         }
         if let Some(value) = environment.variables.get(&name) {
-            found.add(verb, flag, &name, value.clone());
+            found.add(verb, flag, &name, value);
         }
     }
     found

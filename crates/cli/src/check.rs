@@ -82,7 +82,7 @@ fn load(directory: &Path, options: &Options, errors: &mut impl Write) -> io::Res
     }
 }
 
-fn request(DescriptorArgument(pairs): &DescriptorArgument) -> Descriptor<'_> {
+fn request(pairs: &DescriptorArgument) -> Descriptor<'_> {
     let entries = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
     Descriptor { entries, limit: None, hits: Hits::Peek }
 }

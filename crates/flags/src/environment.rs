@@ -1,7 +1,7 @@
 //! The environment as a source of flags.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::{Command, error::ErrorKind};
 
@@ -75,11 +75,8 @@ impl Environment {
 
 impl EnvironmentFlags {
     /// Adds a flag if its value is valid.
-    pub fn add(&mut self, verb: &Command, flag: &str, variable: &str, value: OsString) {
-        let mut word = OsString::from(format!("--{flag}="));
-        word.push(value);
-        let alone = only_flags(verb.clone());
-        let invalid = alone.try_get_matches_from([OsString::from("tollgate"), word.clone()]).err();
+    pub fn add(&mut self, verb: &Command, flag: &str, variable: &str, value: &OsStr) {
+        let (word, invalid) = alone(verb, flag, value);
         // Another word may have the flag that this one requires.
         let invalid = invalid.filter(|error| error.kind() != ErrorKind::MissingRequiredArgument);
         let invalid = invalid.map(|error| {
@@ -125,9 +122,14 @@ pub fn multi_line(words: &[OsString]) -> Vec<Problem> {
     broken.map(|(flag, word)| Problem::of_text(flag, word, "")).collect()
 }
 
-/// `verb` without required arguments, so that one flag can be parsed alone.
-pub fn only_flags(verb: Command) -> Command {
-    verb.mut_args(|arg| arg.required(false)).subcommand_required(false).arg_required_else_help(false)
+/// The word that states a flag of `verb`, and its error if it is the only one and no argument is required.
+pub fn alone(verb: &Command, flag: &str, value: &OsStr) -> (OsString, Option<clap::Error>) {
+    let mut word = OsString::from(format!("--{flag}="));
+    word.push(value);
+    let verb = verb.clone().mut_args(|arg| arg.required(false));
+    let verb = verb.subcommand_required(false).arg_required_else_help(false);
+    let error = verb.try_get_matches_from([OsStr::new("tollgate"), &word]).err();
+    (word, error)
 }
 
 /// Whether a variable is the link to the first port of a Service.

@@ -56,12 +56,8 @@ pub fn switch(arg: clap::Arg) -> clap::Arg {
 
 /// Parses `ADDRESS:PORT`; a host name resolves to its first address.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
-    const EXPECTED: &str = "expected ADDRESS:PORT, such as 0.0.0.0:8081 or [::]:8081";
-    if let Ok(address) = text.parse() {
-        return Ok(address);
-    }
-    let mut found = text.to_socket_addrs().map_err(|_| EXPECTED)?;
-    found.next().ok_or_else(|| EXPECTED.to_owned())
+    let found = text.to_socket_addrs().ok().and_then(|mut found| found.next());
+    found.ok_or_else(|| "expected ADDRESS:PORT, such as 0.0.0.0:8081 or [::]:8081".to_owned())
 }
 
 /// Parses a number from 0 to 1, or a percentage with its sign.
@@ -112,8 +108,7 @@ pub fn whole<T: FromStr>(text: &str, range: RangeInclusive<u64>) -> Result<T, St
 }
 
 /// Headers whose values are marked as sensitive.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Headers(pub Vec<(HeaderName, HeaderValue)>);
+pub type Headers = Vec<(HeaderName, HeaderValue)>;
 
 /// Parses headers with encoded values. Errors omit the values, which may be secret.
 pub fn headers(text: &str, decoded: impl Fn(&str) -> Option<String>) -> Result<Headers, String> {
@@ -125,8 +120,8 @@ pub fn headers(text: &str, decoded: impl Fn(&str) -> Option<String>) -> Result<H
         let is_ours = name.as_str().starts_with("grpc-") || name.as_str().ends_with("-bin");
         (!is_ours).then_some((name, value))
     };
-    let headers: Option<Vec<_>> = text.split(',').map(header).collect();
-    headers.map(Headers).ok_or_else(|| "expected NAME=VALUE,… with names and values of headers".to_owned())
+    let headers: Option<_> = text.split(',').map(header).collect();
+    headers.ok_or_else(|| "expected NAME=VALUE,… with names and values of headers".to_owned())
 }
 
 /// Expectation of the URL of a server, of which the path does not matter.
@@ -169,13 +164,11 @@ pub fn header_name(text: &str) -> Result<String, String> {
 }
 
 /// Descriptor on the command line: its keys and values, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescriptorArgument(pub Vec<(String, String)>);
+pub type DescriptorArgument = Vec<(String, String)>;
 
 /// Parses a descriptor in the syntax of [`pairs()`].
 pub fn descriptor(text: &str) -> Result<DescriptorArgument, String> {
-    let pairs = pairs(text)?.into_iter().map(|pair| (pair.key, pair.value));
-    Ok(DescriptorArgument(pairs.collect()))
+    Ok(pairs(text)?.into_iter().map(|pair| (pair.key, pair.value)).collect())
 }
 
 /// PEM files of a certificate chain and of its key.
@@ -233,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_comma_separates_pairs_where_a_key_follows() {
-        let pairs = |text: &str| descriptor(text).map(|DescriptorArgument(pairs)| pairs);
+        let pairs = |text: &str| descriptor(text);
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(pairs("k=a*,l=,m=x=y"), Ok(vec![pair("k", "a*"), pair("l", ""), pair("m", "x=y")]));
         assert_eq!(pairs("xff=1.2.3.4, ::1,k = v"), Ok(vec![pair("xff", "1.2.3.4, ::1"), pair("k", "v")]));

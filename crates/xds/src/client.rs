@@ -6,7 +6,6 @@ use prost_types::{Struct, Value, value::Kind};
 use tokio::sync::watch;
 use tollgate_control::{ControlPlane, Link, RulesStatus, bounds::truncated};
 use tollgate_core::clock::now_ms;
-use tollgate_flags::DescriptorArgument;
 use tollgate_proto::envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest};
 use tollgate_proto::google::rpc::Status;
 use tollgate_rules::config::Fingerprint;
@@ -58,7 +57,7 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(settings: &XdsSettings) -> Self {
         let text = |text: &String| Value { kind: Some(Kind::StringValue(text.clone())) };
-        let metadata = settings.node_metadata.iter().flat_map(|DescriptorArgument(pairs)| pairs);
+        let metadata = settings.node_metadata.iter().flatten();
         let fields = metadata.map(|(key, value)| (key.clone(), text(value))).collect();
         let node = Node {
             id: settings.node_id.clone(),

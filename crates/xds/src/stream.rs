@@ -10,7 +10,6 @@ use tokio::sync::mpsc::{self, Sender};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio::{select, task::spawn_blocking};
 use tollgate_control::metrics;
-use tollgate_flags::Headers;
 use tollgate_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use tollgate_rules::config::Fingerprint;
 use tollgate_runtime::redact::{self, with_sources};
@@ -117,8 +116,7 @@ fn open(
         Some((request, outgoing))
     });
     let mut request = Request::new(outgoing);
-    let headers: HeaderMap =
-        client.settings.headers.iter().flat_map(|Headers(headers)| headers.iter().cloned()).collect();
+    let headers: HeaderMap = client.settings.headers.iter().flatten().cloned().collect();
     *request.metadata_mut() = MetadataMap::from_headers(headers);
     let mut service = Grpc::new(channel).max_decoding_message_size(client.settings.max_message_bytes);
     // A server may send no headers before its first message, so the call is part of the stream.

@@ -30,8 +30,8 @@ fn variables_of_the_reference_configure_the_control_plane() {
         ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "1000"),
     ]);
     assert_eq!(named(&plane), "http://plane:18001/ edge");
-    assert_eq!(plane.node_metadata.expect("stated").0.len(), 2);
-    assert_eq!(plane.headers.expect("stated").0[0].1, "Bearer x:y");
+    assert_eq!(plane.node_metadata.expect("stated").len(), 2);
+    assert_eq!(plane.headers.expect("stated")[0].1, "Bearer x:y");
     assert_eq!(plane.max_message_bytes, 1_000);
 }
 

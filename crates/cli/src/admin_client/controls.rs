@@ -245,7 +245,7 @@ fn import(api: &ApiClient, file: &Path, reason: &str, force: bool) -> Result<Com
 }
 
 /// A descriptor in the JSON form of the API.
-pub(super) fn descriptor(DescriptorArgument(pairs): &DescriptorArgument) -> Value {
+pub(super) fn descriptor(pairs: &DescriptorArgument) -> Value {
     pairs.iter().map(|(key, value)| json!({ "key": key, "value": value })).collect()
 }
 

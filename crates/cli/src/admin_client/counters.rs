@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 use tollgate_admin::api::counters::{LimitUsage, UsageView};
 use tollgate_control::ListedBan;
 use tollgate_core::ban::BanMode;
-use tollgate_flags::DescriptorArgument;
 
 use super::client::{ApiClient, ClientError};
 use super::controls::descriptor;
@@ -33,7 +32,7 @@ pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOu
 
 /// Shows the use of the limits of a descriptor.
 pub(super) fn usage(api: &ApiClient, counter: &CounterSelector) -> Result<CommandOutput, ClientError> {
-    let DescriptorArgument(pairs) = &counter.descriptor;
+    let pairs = &counter.descriptor;
     let pairs = pairs.iter().map(|(key, value)| format!("{key}={}", Value::from(&**value)));
     let descriptor = pairs.collect::<Vec<_>>().join(",");
     let json = api.get("usage", &[("domain", Some(&counter.domain)), ("descriptor", Some(&descriptor))])?;
