@@ -92,8 +92,10 @@ const MAX_REGEX_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Rewrite {
     pattern: Regex,
-    name: Template,
-    tags: Vec<(String, Template)>,
+    /// Template of the new name.
+    name: String,
+    /// Keys of tags, and templates of their values.
+    tags: Vec<(String, String)>,
     /// The text it was parsed from.
     source: Box<str>,
 }
@@ -105,16 +107,6 @@ impl PartialEq for Rewrite {
 }
 
 impl Eq for Rewrite {}
-
-/// A text with placeholders `$1`, `$2`, … for the groups of a match, and `$0` for the whole match.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Template(Vec<Piece>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
-    Text(String),
-    Group(usize),
-}
 
 impl FromStr for Rewrite {
     type Err = String;
@@ -141,24 +133,35 @@ impl FromStr for Rewrite {
         }
         let tag = |text: &str| match text.split_once(':') {
             Some((key, value)) if !key.is_empty() && !key.contains('|') && !value.is_empty() => {
-                Ok((key.to_owned(), Template::new(value)))
+                Ok((key.to_owned(), template(value, &pattern)?))
             }
             _ => Err("expected tags as TAG:VALUE,…".to_owned()),
         };
-        let tags: Vec<_> =
-            tags.split(',').filter(|tag| !tag.is_empty()).map(tag).collect::<Result<_, _>>()?;
-        let source = parts.join(" ").into();
-        let rewrite = Self { pattern, name: Template::new(name), tags, source };
-        let templates = [&rewrite.name].into_iter().chain(rewrite.tags.iter().map(|(_, value)| value));
-        let groups = rewrite.pattern.group_info().all_group_len();
-        let group = |piece: &Piece| if let Piece::Group(group) = piece { Some(*group) } else { None };
-        match templates.flat_map(|template| &template.0).filter_map(group).max() {
-            Some(last) if last >= groups => {
-                Err(format!("the pattern has no group ${last}; expected one that it has"))
+        let tags = tags.split(',').filter(|tag| !tag.is_empty()).map(tag).collect::<Result<_, _>>()?;
+        let (name, source) = (template(name, &pattern)?, parts.join(" ").into());
+        Ok(Self { pattern, name, tags, source })
+    }
+}
+
+/// The template of a text in which `$1`, `$2`, … are the groups of a match, and `$0` is the whole match; any other `$` is
+/// itself.
+fn template(text: &str, pattern: &Regex) -> Result<String, String> {
+    let (first, _) = text.split_once('$').unwrap_or((text, ""));
+    let mut template = first.to_owned();
+    for part in text.split('$').skip(1) {
+        let digits = part.len() - part.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        match part.split_at(digits) {
+            ("", _) => template.extend(["$$", part]),
+            (group, rest) => {
+                let groups = pattern.group_info().all_group_len();
+                if group.parse().ok().is_none_or(|group: usize| group >= groups) {
+                    return Err(format!("the pattern has no group ${group}; expected one that it has"));
+                }
+                template.extend(["${", group, "}", rest]);
             }
-            Some(_) | None => Ok(rewrite),
         }
     }
+    Ok(template)
 }
 
 impl Rewrite {
@@ -170,34 +173,10 @@ impl Rewrite {
         if !groups.is_match() {
             return None;
         }
-        let group = |at| groups.get_group(at).and_then(|span| name.get(span.range())).unwrap_or_default();
-        let tags = self.tags.iter().map(|(key, value)| (key.clone(), value.fill(&group)));
+        let fill = |template: &String| groups.interpolate_string(name, template);
+        let tags = self.tags.iter().map(|(key, value)| (key.clone(), fill(value)));
         let tags = tags.filter(|(_, value)| !value.is_empty()).collect();
-        Some((self.name.fill(&group), tags)).filter(|(name, _)| !name.is_empty())
-    }
-}
-
-impl Template {
-    fn new(text: &str) -> Self {
-        let mut parts = text.split('$');
-        let mut pieces = vec![Piece::Text(parts.next().unwrap_or_default().to_owned())];
-        for part in parts {
-            let ends = part.find(|character: char| !character.is_ascii_digit()).unwrap_or(part.len());
-            let (digits, rest) = part.split_at_checked(ends).unwrap_or_default();
-            match digits.parse() {
-                Ok(group) => pieces.extend([Piece::Group(group), Piece::Text(rest.to_owned())]),
-                Err(_) => pieces.push(Piece::Text(format!("${part}"))),
-            }
-        }
-        Self(pieces)
-    }
-
-    fn fill<'a>(&'a self, group: &impl Fn(usize) -> &'a str) -> String {
-        let pieces = self.0.iter().map(|piece| match piece {
-            Piece::Text(text) => text,
-            Piece::Group(at) => group(*at),
-        });
-        pieces.collect()
+        Some((fill(&self.name), tags)).filter(|(name, _)| !name.is_empty())
     }
 }
 

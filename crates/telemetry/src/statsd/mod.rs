@@ -37,22 +37,20 @@ pub struct StatsdExporter {
 }
 
 impl StatsdExporter {
-    /// Starts to export the counts of `sources` since the start of the process. `server` may be unreachable.
+    /// Starts to export the counts of `sources` since the start of the process, if there are settings of a server, which may be
+    /// unreachable.
     ///
     /// # Errors
     /// If the thread can't be started.
-    pub fn start(
-        server: StatsdServer,
-        settings: StatsdSettings,
-        sources: &'static DeltaSources,
-    ) -> io::Result<Self> {
+    pub fn start(settings: StatsdSettings, sources: &'static DeltaSources) -> io::Result<Option<Self>> {
+        let Some(server) = settings.server.clone() else { return Ok(None) };
         let ((stop, stopped), (end, ended)) = (channel(), oneshot::channel());
         // A panic in the thread is logged and ends the exporter only.
         thread::Builder::new().name("statsd".to_owned()).spawn(move || {
             ExportLoop::new(server, settings, sources).run(&stopped);
             drop(end);
         })?;
-        Ok(Self { stop, ended })
+        Ok(Some(Self { stop, ended }))
     }
 
     /// Sends the remaining counts, for at most a second.
@@ -81,8 +79,7 @@ struct ExportLoop {
 
 impl ExportLoop {
     fn new(server: StatsdServer, settings: StatsdSettings, sources: &'static DeltaSources) -> Self {
-        let tags = settings.tags.map_or_else(Vec::new, |Tags(tags)| tags);
-        let rewrites = settings.rewrites.into_iter().flat_map(|Rewrites(rewrites)| rewrites).collect();
+        let (tags, rewrites) = (settings.tags.unwrap_or_default(), settings.rewrites.concat());
         Self {
             interval: settings.interval,
             lines: Lines::new(server.format, tags, rewrites),

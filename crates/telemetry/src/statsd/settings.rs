@@ -47,12 +47,10 @@ pub struct StatsdServer {
 }
 
 /// Distinct keys with their values, sorted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tags(pub Vec<(String, String)>);
+pub type Tags = Vec<(String, String)>;
 
 /// Renamed metrics with additional tags, in the value of one flag.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rewrites(pub Vec<Rewrite>);
+pub type Rewrites = Vec<Rewrite>;
 
 /// A StatsD server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +104,7 @@ impl StatsdSettings {
     /// The reason against the rewrites.
     pub fn check(&self) -> Result<(), &'static str> {
         let is_plain = self.server.as_ref().is_some_and(|server| server.format == StatsdFormat::Plain);
-        let has_rewrites = self.rewrites.iter().any(|Rewrites(rewrites)| !rewrites.is_empty());
+        let has_rewrites = self.rewrites.iter().flatten().next().is_some();
         if is_plain && has_rewrites { Err("requires a dogstatsd+ URL in --statsd") } else { Ok(()) }
     }
 }
@@ -142,7 +140,7 @@ fn tags(text: &str) -> Result<Tags, String> {
     let mut tags = text.split(',').map(tag).collect::<Result<BTreeMap<_, _>, _>>()?;
     // envoyproxy/ratelimit drops tags without a value too.
     tags.retain(|_, value| !value.is_empty());
-    Ok(Tags(tags.into_iter().collect()))
+    Ok(tags.into_iter().collect())
 }
 
 fn is_key(text: &str) -> bool {
@@ -152,7 +150,7 @@ fn is_key(text: &str) -> bool {
 
 fn rewrites(text: &str) -> Result<Rewrites, String> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
-    lines.map(str::parse).collect::<Result<_, _>>().map(Rewrites)
+    lines.map(str::parse).collect()
 }
 
 #[cfg(test)]
@@ -201,7 +199,7 @@ mod tests {
 
     #[test]
     fn tags_are_keys_and_values() {
-        let of = |text| tags(text).map(|Tags(tags)| tags);
+        let of = tags;
         let tag = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(of("env:prod, a-b:c:d"), Ok(vec![tag("a-b", "c:d"), tag("env", "prod")]));
         assert_eq!(of("a:b,a:c"), Ok(vec![tag("a", "c")]));
@@ -216,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_value_has_a_rewrite_a_line() {
-        assert_eq!(rewrites("\n(a) b$1\n\n c d e:f\n").map(|Rewrites(all)| all.len()), Ok(2));
+        assert_eq!(rewrites("\n(a) b$1\n\n c d e:f\n").map(|all| all.len()), Ok(2));
         assert!(rewrites("a b\nc").is_err_and(|error| error.contains("PATTERN NAME")));
     }
 }

@@ -10,7 +10,6 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use prost::Message as _;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
-use tollgate_flags::Headers;
 use tollgate_runtime::{backoff::Backoff, bounded_file, http_client, redact};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
@@ -64,8 +63,7 @@ struct ExportError {
 
 impl Collector {
     pub(super) fn new(url: &str, settings: &TraceSettings) -> Result<Self, String> {
-        let headers: HeaderMap =
-            settings.headers.iter().flat_map(|Headers(headers)| headers.iter().cloned()).collect();
+        let headers: HeaderMap = settings.headers.iter().flatten().cloned().collect();
         // A file without a certificate is an error at the start, and not of each export.
         let roots = http_client::roots(settings.ca_certificate.as_deref());
         let roots = roots.map_err(|error| unusable_authorities(&error))?;

@@ -75,7 +75,7 @@ fn resource(name: &str, stated: Option<&DescriptorArgument>) -> Resource {
         ("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ("service.instance.id".to_owned(), uuid(fastrand::u128(..))),
     ];
-    let stated = stated.into_iter().flat_map(|DescriptorArgument(pairs)| pairs.iter().cloned());
+    let stated = stated.into_iter().flatten().cloned();
     let all = own.into_iter().chain(stated).chain([("service.name".to_owned(), name.to_owned())]);
     Resource::builder_empty().with_attributes(all.map(|(key, value)| KeyValue::new(key, value))).build()
 }
@@ -174,7 +174,7 @@ mod tests {
     fn stated_attributes_override_those_of_the_process_except_the_name() {
         let attributes = |stated: &[(&str, &str)]| {
             let pairs = stated.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-            let resource = resource("limits", Some(&DescriptorArgument(pairs.collect())));
+            let resource = resource("limits", Some(&pairs.collect()));
             let mut found: Vec<_> =
                 resource.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
             found.sort_unstable();

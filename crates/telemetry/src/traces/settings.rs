@@ -74,13 +74,13 @@ fn endpoint(text: &str) -> Result<String, String> {
 
 /// Parses resource attributes in the syntax of OTEL_RESOURCE_ATTRIBUTES.
 fn resource(text: &str) -> Result<DescriptorArgument, String> {
-    let DescriptorArgument(mut pairs) = descriptor(text)?;
+    let mut pairs = descriptor(text)?;
     for (key, value) in &mut pairs {
         *key = key.trim().to_owned();
         *value = decoded(value.trim())
             .ok_or_else(|| format!("`{value}` is not percent-encoded; expected e.g. %2C for a comma"))?;
     }
-    Ok(DescriptorArgument(pairs))
+    Ok(pairs)
 }
 
 /// Decodes percent-encoded UTF-8.
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn resource_attributes_are_decoded() {
-        let of = |text| resource(text).map(|DescriptorArgument(pairs)| pairs);
+        let of = resource;
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(of("a=b%2Cc%3D%C3%A9, d=e"), Ok(vec![pair("a", "b,c=é"), pair("d", "e")]));
         for bad in ["a=b, ", "a", "a=%", "a=%2", "a=%zz", "a=%+1", "a=%C3"] {
@@ -134,7 +134,7 @@ mod tests {
             (Some("http://c:1/x"), OtlpProtocol::Http)
         );
         assert!(!format!("{traces:?}").contains("b,c"), "values of headers may be secret");
-        assert_eq!(traces.headers.expect("stated").0[0].1, "b,c");
+        assert_eq!(traces.headers.expect("stated")[0].1, "b,c");
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn headers_that_cannot_be_sent_are_refused_without_their_values() {
-        let Headers(read) = headers("authorization=Bearer%20x=y, X-Tenant=a").expect("good");
+        let read = headers("authorization=Bearer%20x=y, X-Tenant=a").expect("good");
         assert_eq!(read[0].1, "Bearer x=y");
         assert_eq!(read[1].0.as_str(), "x-tenant");
         for bad in [

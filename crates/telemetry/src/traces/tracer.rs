@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use opentelemetry::Context;
-use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
-use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -43,16 +40,17 @@ pub struct TraceExporter {
 }
 
 impl TraceExporter {
-    /// Starts the exporter to the collector at `url`, which may be unreachable.
+    /// Starts the exporter, if there are settings of a collector, which may be unreachable.
     ///
     /// # Errors
     /// An unusable endpoint or CA file, or a thread that cannot be started.
-    pub fn start(url: &str, settings: &TraceSettings) -> Result<Self, String> {
+    pub fn start(settings: &TraceSettings) -> Result<Option<Self>, String> {
+        let Some(url) = &settings.endpoint else { return Ok(None) };
         let (finished, records) = mpsc::channel(MAX_QUEUED_CALLS);
         let (stop, (end, ended)) = (CancellationToken::new(), oneshot::channel());
         exporter::start(url, settings, records, stop.clone(), end)?;
         let tracer = Tracer { sample_ratio: settings.sample_ratio, finished };
-        Ok(Self { tracer, stop: stop.drop_guard(), ended })
+        Ok(Some(Self { tracer, stop: stop.drop_guard(), ended }))
     }
 
     /// Exports the remaining spans, for at most a second.
@@ -96,9 +94,6 @@ impl Tracer {
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
 
-/// Length of `version-trace-span-flags`.
-const TRACEPARENT_BYTES: usize = 55;
-
 /// Maximum length of a propagated state. The specification requires no more.
 const MAX_STATE_BYTES: usize = 512;
 
@@ -118,34 +113,20 @@ fn state(metadata: &MetadataMap) -> TraceState {
     state.parse().unwrap_or_default()
 }
 
+/// Parses `version-trace-span-flags`, of which later versions may have more parts. The propagator of OpenTelemetry does not
+/// check the lengths of the parts.
 fn parse(traceparent: &str) -> Option<SpanContext> {
-    if !has_shape(traceparent) {
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let mut parts = traceparent.split('-');
+    let mut part = |length| parts.next().filter(|part| part.len() == length && part.bytes().all(is_hex));
+    let (version, trace, span, flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
+    if version == "ff" || version == "00" && parts.next().is_some() {
         return None;
     }
-    let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &Parent(traceparent));
-    let caller = context.span().span_context().clone();
+    let (trace, span) = (TraceId::from_hex(trace).ok()?, SpanId::from_hex(span).ok()?);
+    let flags = TraceFlags::new(u8::from_str_radix(flags, 16).ok()?);
+    let caller = SpanContext::new(trace, span, flags, true, TraceState::default());
     caller.is_valid().then_some(caller)
-}
-
-/// Whether the parts have their lengths, which the propagator does not check. Later versions may have more parts.
-fn has_shape(traceparent: &str) -> bool {
-    let bytes = traceparent.as_bytes();
-    let ends = bytes.get(TRACEPARENT_BYTES).is_none_or(|byte| *byte == b'-' && !bytes.starts_with(b"00"));
-    let dashes = [2, 35, 52].into_iter().all(|at| bytes.get(at) == Some(&b'-'));
-    bytes.len() >= TRACEPARENT_BYTES && dashes && ends && !bytes.contains(&b'+')
-}
-
-/// Headers with `traceparent` only.
-struct Parent<'a>(&'a str);
-
-impl Extractor for Parent<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        (key == TRACEPARENT).then_some(self.0)
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        vec![TRACEPARENT]
-    }
 }
 
 #[cfg(test)]
