@@ -7,14 +7,13 @@ use std::{fmt, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use h2::client::{self, SendRequest};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header, uri::Authority};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use tokio::{net::TcpStream, sync::Mutex as AsyncMutex};
 use tonic::Code;
 
 use super::request::{self, RequestError};
-use super::settings::Target;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -27,7 +26,7 @@ const WINDOW_BYTES: u32 = 1 << 20;
 /// A connection shared by several streams.
 #[derive(Debug)]
 pub(super) struct Connection {
-    target: Target,
+    target: Authority,
     timeout: Duration,
     /// The head of every request.
     head: Request<()>,
@@ -47,7 +46,7 @@ pub(super) struct Handle {
 impl Connection {
     /// Connects, on the current runtime.
     pub(super) async fn open(
-        target: &Target,
+        target: &Authority,
         timeout: Duration,
         sends_deadline: bool,
     ) -> Result<Self, RequestError> {
@@ -95,10 +94,9 @@ impl Connection {
     }
 }
 
-fn head(target: &Target, timeout: Option<Duration>) -> Result<Request<()>, RequestError> {
-    let uri = Uri::builder().scheme("http").authority(target.authority()).path_and_query(PATH).build();
-    let uri =
-        uri.map_err(|error| RequestError::new(Code::InvalidArgument, format_args!("{target}: {error}")))?;
+fn head(target: &Authority, timeout: Option<Duration>) -> Result<Request<()>, RequestError> {
+    let uri = Uri::builder().scheme("http").authority(target.clone()).path_and_query(PATH).build();
+    let uri = uri.map_err(|error| RequestError::new(Code::InvalidArgument, error))?;
     let mut head = Request::new(());
     *head.method_mut() = Method::POST;
     *head.uri_mut() = uri;
@@ -118,11 +116,12 @@ fn head(target: &Target, timeout: Option<Duration>) -> Result<Request<()>, Reque
     Ok(head)
 }
 
-async fn connect(target: &Target, limit: Duration) -> Result<SendRequest<Bytes>, RequestError> {
-    let failed =
-        |error: &dyn fmt::Display| RequestError::new(Code::Unavailable, format_args!("{target}: {error}"));
+async fn connect(target: &Authority, limit: Duration) -> Result<SendRequest<Bytes>, RequestError> {
+    let failed = |error: &dyn fmt::Display| {
+        RequestError::new(Code::Unavailable, format_args!("http://{target}: {error}"))
+    };
     let connecting = async {
-        let stream = TcpStream::connect(target.authority()).await.map_err(|error| failed(&error))?;
+        let stream = TcpStream::connect(target.as_str()).await.map_err(|error| failed(&error))?;
         stream.set_nodelay(true).map_err(|error| failed(&error))?;
         let mut builder = client::Builder::new();
         builder

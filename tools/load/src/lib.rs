@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::report::{Progress, Report};
 use self::request::{RequestError, Requests};
-pub use self::settings::{KEY, LoadSettings, Target};
+pub use self::settings::{KEY, LoadSettings};
 use self::tally::{Admissions, Tally};
 use self::{keys::Keys, thread::Ready};
 

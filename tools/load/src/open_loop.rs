@@ -90,9 +90,17 @@ impl OpenLoop {
             self.due.add_permits(more.min(Semaphore::MAX_PERMITS));
             announced = count;
             so_far.store(announced, Ordering::Relaxed);
-            timer.sleep_until(self.phases.start, self.schedule.due(announced)).await;
+            self.sleep_until(timer, self.schedule.due(announced)).await;
         }
-        timer.sleep_until(self.phases.start, length).await;
+        self.sleep_until(timer, length).await;
+    }
+
+    /// Waits until `after` has passed since the start.
+    async fn sleep_until(&self, timer: &mut Timer, after: Duration) {
+        let left = after.saturating_sub(self.phases.start.elapsed());
+        if !left.is_zero() && timer.sleep(left).await.is_err() {
+            tokio::time::sleep(left).await;
+        }
     }
 }
 
@@ -112,7 +120,7 @@ mod linux {
     };
     use tokio::io::unix::AsyncFd;
 
-    use super::{Duration, Instant, io};
+    use super::{Duration, io};
 
     /// A kernel timer (`timerfd`).
     #[derive(Debug)]
@@ -127,15 +135,7 @@ mod linux {
             AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?).map(Self)
         }
 
-        /// Waits until `after` has passed since `start`.
-        pub(in super::super) async fn sleep_until(&mut self, start: Instant, after: Duration) {
-            let left = after.saturating_sub(start.elapsed());
-            if !left.is_zero() && self.sleep(left).await.is_err() {
-                tokio::time::sleep(left).await;
-            }
-        }
-
-        async fn sleep(&mut self, left: Duration) -> io::Result<()> {
+        pub(super) async fn sleep(&mut self, left: Duration) -> io::Result<()> {
             let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
             let value = Timespec::try_from(left).map_err(io::Error::other)?;
             let once = Itimerspec { it_interval: zero, it_value: value };
@@ -153,7 +153,7 @@ mod linux {
 
 #[cfg(not(target_os = "linux"))]
 mod portable {
-    use super::{Duration, Instant, io};
+    use super::{Duration, io};
 
     /// The runtime's timer.
     #[derive(Debug)]
@@ -165,12 +165,9 @@ mod portable {
             Ok(Self)
         }
 
-        /// Waits until `after` has passed since `start`.
-        pub(in super::super) async fn sleep_until(&mut self, start: Instant, after: Duration) {
-            let left = after.saturating_sub(start.elapsed());
-            if !left.is_zero() {
-                tokio::time::sleep(left).await;
-            }
+        pub(super) async fn sleep(&mut self, left: Duration) -> io::Result<()> {
+            tokio::time::sleep(left).await;
+            Ok(())
         }
     }
 }
@@ -252,9 +249,10 @@ mod tests {
     async fn a_timer_fires_on_time_and_not_before() {
         let mut timer = Timer::new().expect("a timer");
         let start = Instant::now();
+        let open = OpenLoop::new(1.0, 0, 1, Phases { start, measure: start, end: start });
         for micros in [0, 300, 900, 901, 5_000, 4_000] {
             let after = Duration::from_micros(micros);
-            timer.sleep_until(start, after).await;
+            open.sleep_until(&mut timer, after).await;
             assert!(start.elapsed() >= after, "{micros} µs");
         }
         assert!(start.elapsed() < Duration::from_secs(1));

@@ -106,7 +106,7 @@ const BAR_CHARS: u64 = 40;
 
 pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let (settings, tally) = (&report.settings, &report.tally);
-    let targets: Vec<String> = settings.targets.iter().map(ToString::to_string).collect();
+    let targets: Vec<String> = settings.targets.iter().map(|target| format!("http://{target}")).collect();
     writeln!(out, "target      {}", targets.join(", "))?;
     let model = settings.rate.map_or("closed loop".to_owned(), |rate| format!("{rate} per second"));
     let (connections, streams) = (settings.connections, settings.streams);

@@ -4,11 +4,11 @@
 use std::{fmt, time::Duration};
 
 use bytes::Bytes;
-use prost::{Enumeration, Message};
+use prost::Message;
 use tollgate_flags::DescriptorArgument;
 use tollgate_proto::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
-    service::ratelimit::v3::RateLimitRequest,
+    service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code as OverallCode},
 };
 use tonic::Code;
 
@@ -72,7 +72,7 @@ impl Template {
 
 fn message(settings: &LoadSettings, number: &str) -> RateLimitRequest {
     let fill = |text: &str| text.replace(KEY, number);
-    let descriptor = |DescriptorArgument(entries): &DescriptorArgument| RateLimitDescriptor {
+    let descriptor = |entries: &DescriptorArgument| RateLimitDescriptor {
         entries: entries.iter().map(|(key, value)| Entry { key: fill(key), value: fill(value) }).collect(),
         ..RateLimitDescriptor::default()
     };
@@ -110,17 +110,9 @@ pub(super) fn passes(response: &[u8]) -> Result<bool, RequestError> {
 
 /// A response; the decoder skips its other fields.
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(super) struct RateLimitResponse {
+struct RateLimitResponse {
     #[prost(enumeration = "OverallCode", tag = "1")]
-    pub(super) overall_code: i32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
-#[repr(i32)]
-pub(super) enum OverallCode {
-    Unknown = 0,
-    Ok = 1,
-    OverLimit = 2,
+    overall_code: i32,
 }
 
 /// Reason why a request has no verdict.

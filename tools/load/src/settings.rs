@@ -1,10 +1,10 @@
 //! Settings of a run: the command line.
 
-use std::{ffi::OsString, fmt, num::NonZeroU32, str::FromStr, time::Duration};
+use std::{ffi::OsString, num::NonZeroU32, time::Duration};
 
 use clap::{CommandFactory as _, Parser, error::ErrorKind};
-use http::Uri;
-use tollgate_flags::{DescriptorArgument, count, descriptor, duration, positive_duration};
+use http::uri::Authority;
+use tollgate_flags::{DescriptorArgument, count, descriptor, duration, positive_duration, web_url};
 
 /// The placeholder in a descriptor that the number of a key replaces.
 pub const KEY: &str = "{key}";
@@ -15,8 +15,8 @@ pub const KEY: &str = "{key}";
 #[command(name = "tollgate-load", version, args_override_self = true)]
 pub struct LoadSettings {
     /// Server to call. Repeated: the connections alternate between the servers.
-    #[arg(long = "target", value_name = "URL", default_value = "http://127.0.0.1:8081")]
-    pub targets: Vec<Target>,
+    #[arg(long = "target", value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = target)]
+    pub targets: Vec<Authority>,
     /// Domain of the requests.
     #[arg(long, value_name = "NAME")]
     pub domain: String,
@@ -80,7 +80,7 @@ impl LoadSettings {
     /// An invalid flag, or the requested help.
     pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let settings = Self::try_parse_from(words)?;
-        let mut texts = settings.descriptors.iter().flat_map(|DescriptorArgument(entries)| entries);
+        let mut texts = settings.descriptors.iter().flatten();
         if settings.keys > 1 && !texts.any(|(key, value)| key.contains(KEY) || value.contains(KEY)) {
             let reason =
                 format!("--keys: several keys, but no descriptor has one; expected {KEY} in a --descriptor");
@@ -90,37 +90,14 @@ impl LoadSettings {
     }
 }
 
-/// A server, by host and port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target(String);
-
-impl Target {
-    /// Host and port.
-    pub fn authority(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.0)
-    }
-}
-
-impl FromStr for Target {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, &'static str> {
-        const EXPECTED: &str = "expected http://HOST:PORT";
-        let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
-        let (Some("http"), Some(host), Some(port)) = (uri.scheme_str(), uri.host(), uri.port_u16()) else {
-            return Err(EXPECTED);
-        };
-        match uri.path_and_query().map(|path| path.as_str()) {
-            None | Some("/") if !host.is_empty() => Ok(Self(format!("{host}:{port}"))),
-            _ => Err(EXPECTED),
-        }
-    }
+/// Parses the URL of a server to its host and port.
+fn target(text: &str) -> Result<Authority, String> {
+    const EXPECTED: &str = "expected http://HOST:PORT";
+    let uri = web_url(text, EXPECTED)?;
+    let is_plain = uri.scheme_str() == Some("http") && uri.port().is_some();
+    let has_no_path = uri.path_and_query().is_none_or(|path| path == "/");
+    let server = uri.into_parts().authority.filter(|_| is_plain && has_no_path);
+    server.ok_or_else(|| EXPECTED.to_owned())
 }
 
 fn exponent(text: &str) -> Result<f64, String> {
@@ -179,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_target_is_a_host_and_a_port() {
-        let authority = |text: &str| text.parse().map(|target: Target| target.authority().to_owned());
+        let authority = |text| target(text).map(|server| server.to_string());
         assert_eq!(authority("http://localhost:8081").as_deref(), Ok("localhost:8081"));
         assert_eq!(authority("http://[::1]:1/").as_deref(), Ok("[::1]:1"));
         for text in ["", "localhost:8081", "http://localhost", "https://a:1", "http://a:1/b", "http://:1"] {

@@ -67,10 +67,8 @@ async fn send_requests(
     mut timer: Timer,
 ) {
     let settings = &run.settings;
-    let pacing = match settings.rate {
-        None => Pacing::Closed,
-        Some(rate) => Pacing::Open(Arc::new(OpenLoop::new(rate, thread, settings.threads, phases))),
-    };
+    let open_loop = settings.rate.map(|rate| OpenLoop::new(rate, thread, settings.threads, phases));
+    let open_loop = open_loop.map(Arc::new);
     // Each stream draws from its own sequence.
     let mut seeds = SmallRng::seed_from_u64(settings.seed);
     for _ in 0..thread {
@@ -81,12 +79,12 @@ async fn send_requests(
     // Connections in the inner loop, so that the first requests of an open loop use different ones.
     for _ in 0..settings.streams {
         for connection in &connections {
-            let (run, connection, pacing) = (Arc::clone(&run), Arc::clone(connection), pacing.clone());
+            let (run, connection, open_loop) = (Arc::clone(&run), Arc::clone(connection), open_loop.clone());
             let random = SmallRng::from_rng(&mut seeds);
-            streams.spawn(Stream { run, thread, phases, pacing, connection, random }.run());
+            streams.spawn(Stream { run, thread, phases, open_loop, connection, random }.run());
         }
     }
-    if let Pacing::Open(open_loop) = &pacing {
+    if let Some(open_loop) = open_loop {
         let unsent = open_loop.announce(&mut timer, &run.stop).await;
         if let Some(tally) = run.tallies.get(thread) {
             tally.lock().unsent = unsent;
@@ -95,22 +93,14 @@ async fn send_requests(
     streams.join_all().await;
 }
 
-/// When the streams of a thread send requests.
-#[derive(Clone, Debug)]
-enum Pacing {
-    /// On the response to the previous request.
-    Closed,
-    /// When a request is due.
-    Open(Arc<OpenLoop>),
-}
-
 /// Sender of one request at a time.
 #[derive(Debug)]
 struct Stream {
     run: Arc<Run>,
     thread: usize,
     phases: Phases,
-    pacing: Pacing,
+    /// Releases requests when they are due; without it, each is sent on the response to the previous one.
+    open_loop: Option<Arc<OpenLoop>>,
     connection: Arc<Connection>,
     random: SmallRng,
 }
@@ -132,10 +122,10 @@ impl Stream {
 
     /// Due time of the next request.
     async fn next(&self) -> Option<Instant> {
-        match &self.pacing {
-            Pacing::Closed if self.run.stop.is_cancelled() => None,
-            Pacing::Closed => Some(Instant::now()).filter(|now| *now < self.phases.end),
-            Pacing::Open(open) => open.next().await,
+        match &self.open_loop {
+            Some(open_loop) => open_loop.next().await,
+            None if self.run.stop.is_cancelled() => None,
+            None => Some(Instant::now()).filter(|now| *now < self.phases.end),
         }
     }
 
