@@ -3,7 +3,7 @@
 use std::{fmt, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{ArgAction::Set, Args};
-use tollgate_flags::{KeyPair, boolean, count, key_pair, positive_duration};
+use tollgate_flags::{KeyPair, boolean, count, key_pair, named, positive_duration};
 use tollgate_rules::OnStoreError;
 use tollgate_store::redis::{RedisSettings, RedisUrl};
 
@@ -46,7 +46,7 @@ pub struct StoreErrorSettings {
     /// Policy of limits without `on_store_error` while the store fails: `local` (each instance enforces its share of the
     /// limit), `allow`, `deny`, or `error` (gRPC UNAVAILABLE, so that Envoy's failure_mode_deny decides).
     #[arg(id = "on-store-error", long, value_name = "local|allow|deny|error", default_value = "local")]
-    #[arg(value_parser = policy)]
+    #[arg(value_parser = named(OnStoreError::ALL, OnStoreError::name), hide_possible_values = true)]
     pub policy: OnStoreError,
     /// Number of instances that share the limits, for the share of each with `local`. Default: the number counted in the
     /// store while it is reachable.
@@ -107,11 +107,6 @@ fn key_prefix(text: &str) -> Result<String, String> {
         }
         false => Ok(text.to_owned()),
     }
-}
-
-fn policy(text: &str) -> Result<OnStoreError, String> {
-    let known = OnStoreError::ALL.into_iter().find(|policy| policy.name() == text);
-    known.ok_or_else(|| "expected local, allow, deny or error".to_owned())
 }
 
 #[cfg(test)]
