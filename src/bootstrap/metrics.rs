@@ -1,6 +1,6 @@
 //! All metrics of the program, those of the process itself, and their maintenance.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ use tollgate_telemetry::traces;
 use tollgate_xds as xds;
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 15] = [
+const OWN_METRICS: &[&[&dyn Metric]] = &[
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -31,7 +31,8 @@ const OWN_METRICS: [&[&dyn Metric]; 15] = [
     talkers::METRICS,
     fleet::metrics::METRICS,
     rollouts::METRICS,
-    super::regions::METRICS,
+    #[cfg(feature = "regions")]
+    tollgate_regions::metrics::METRICS,
     traces::metrics::METRICS,
     METRICS,
 ];
@@ -87,12 +88,12 @@ static STARTED: OnceLock<u32> = OnceLock::new();
 pub(super) fn exporter(has_reference_names: bool) -> Exporter {
     STARTED.get_or_init(|| Clock::System.now().seconds());
     let legacy = if has_reference_names { envoyproxy_stats::METRICS } else { &[] };
-    Exporter::new(OWN_METRICS.into_iter().chain([legacy]).flatten().copied())
+    Exporter::new(OWN_METRICS.iter().copied().chain([legacy]).flatten().copied())
 }
 
 /// Declarations of all metrics of the program, by name.
 pub fn catalogue() -> Vec<Declared> {
-    let all = OWN_METRICS.into_iter().chain([envoyproxy_stats::METRICS]).flatten();
+    let all = OWN_METRICS.iter().copied().chain([envoyproxy_stats::METRICS]).flatten();
     let mut declared: Vec<_> = all.flat_map(|metric| metric.declared()).copied().collect();
     declared.sort_by_key(|declared| declared.name);
     declared
@@ -156,42 +157,26 @@ pub(super) static BUSY_SECONDS: Computed<1> = Computed::counter(
     },
 );
 
-/// Runtimes of the threads that serve.
-static RUNTIMES: Mutex<Vec<Arc<Serving>>> = Mutex::new(Vec::new());
+/// Runtimes of the threads that serve, by the names of the threads.
+static RUNTIMES: Mutex<Vec<(String, Weak<RuntimeMetrics>)>> = Mutex::new(Vec::new());
 
-#[derive(Debug)]
-struct Serving {
-    worker: String,
-    runtime: RuntimeMetrics,
-}
-
-/// A thread that serves, until this is dropped.
-#[derive(Debug)]
-pub(super) struct BusyTime(Arc<Serving>);
-
-impl BusyTime {
-    /// The thread of this runtime, by its name in metrics.
-    pub(super) fn of(worker: &impl ToString, runtime: &Handle) -> Self {
-        let serving = Arc::new(Serving { worker: worker.to_string(), runtime: runtime.metrics() });
-        RUNTIMES.lock().push(Arc::clone(&serving));
-        Self(serving)
-    }
-}
-
-impl Drop for BusyTime {
-    fn drop(&mut self) {
-        RUNTIMES.lock().retain(|serving| !Arc::ptr_eq(serving, &self.0));
-    }
+/// Exports the busy time of the thread of this runtime, under its name in metrics, until the result is dropped.
+pub(super) fn busy_time(worker: &impl ToString, runtime: &Handle) -> Arc<RuntimeMetrics> {
+    let metrics = Arc::new(runtime.metrics());
+    let mut runtimes = RUNTIMES.lock();
+    runtimes.retain(|(_, runtime)| runtime.strong_count() > 0);
+    runtimes.push((worker.to_string(), Arc::downgrade(&metrics)));
+    metrics
 }
 
 /// Busy time by thread.
 fn times() -> BTreeMap<String, Duration> {
     let mut times = BTreeMap::<String, Duration>::new();
-    for serving in &*RUNTIMES.lock() {
-        let workers = 0..serving.runtime.num_workers();
-        let busy: Duration = workers.map(|worker| serving.runtime.worker_total_busy_duration(worker)).sum();
-        let time = times.entry(serving.worker.clone()).or_default();
-        *time += busy;
+    for (worker, runtime) in &*RUNTIMES.lock() {
+        let Some(runtime) = runtime.upgrade() else { continue };
+        let workers = 0..runtime.num_workers();
+        let busy: Duration = workers.map(|worker| runtime.worker_total_busy_duration(worker)).sum();
+        *times.entry(worker.clone()).or_default() += busy;
     }
     times
 }
@@ -222,7 +207,7 @@ mod tests {
     fn a_thread_is_busy_while_it_works_and_not_while_it_waits() {
         let name = "a_thread_of_this_test";
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let serving = BusyTime::of(&name, runtime.handle());
+        let serving = busy_time(&name, runtime.handle());
         let busy = || times().get(name).copied();
         assert_eq!(busy(), Some(Duration::ZERO));
         let work = Duration::from_millis(30);

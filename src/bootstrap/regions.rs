@@ -1,14 +1,19 @@
 //! The regions of a server, a feature of the build: without it, this instance enforces its limits alone.
 
-use tollgate_admin::JsonSource;
-use tollgate_limiter::OwnShares;
-#[cfg(feature = "regions")]
-pub(super) use tollgate_regions::{RegionServer, RunningRegions, ServerParts, metrics::METRICS};
-use tollgate_rules::TableSize;
-
 #[cfg(not(feature = "regions"))]
-pub(super) use self::absent::{METRICS, RegionServer, RunningRegions, ServerParts};
-use super::stores::StoreLayer;
+use std::convert::Infallible as RegionServer;
+use std::net::SocketAddr;
+
+use tokio::task::JoinSet;
+use tollgate_admin::JsonSource;
+use tollgate_control::Control;
+use tollgate_limiter::{OwnShares, Replicas};
+#[cfg(feature = "regions")]
+use tollgate_regions::{RegionServer, ServerParts};
+use tollgate_rules::TableSize;
+use tollgate_store::Store;
+
+use super::{Instance, stores::StoreLayer};
 use crate::settings::Settings;
 
 /// Parts of a server that depend on its regions.
@@ -23,66 +28,63 @@ pub(super) struct Regions {
     pub(super) layer: StoreLayer,
     /// The regions as operators see them.
     pub(super) view: JsonSource,
-    pub(super) server: RegionServer,
+    server: RegionServer,
 }
 
-/// Reads the region table, if there are settings of one.
+/// Tasks of the regions, and the address of the service between regions, if it is open.
+pub(super) type RunningRegions = (JoinSet<()>, Option<SocketAddr>);
+
 #[cfg(feature = "regions")]
-pub(super) fn load(settings: &Settings, shares: &OwnShares) -> Result<Option<Regions>, String> {
-    let Some(settings) = &settings.region else { return Ok(None) };
-    let server = RegionServer::load(settings, shares)
-        .map_err(|error| format!("invalid region table (--regions): {error}"))?;
-    Ok(Some(Regions {
-        table_size: server.table_size(),
-        shares: server.shares(),
-        needs_store: server.needs_store(),
-        layer: std::sync::Arc::new(server.layer()),
-        view: JsonSource::new(server.view()),
-        server,
-    }))
+impl Regions {
+    /// Reads the region table, if there are settings of one.
+    pub(super) fn load(settings: &Settings, shares: &OwnShares) -> Result<Option<Self>, String> {
+        let Some(settings) = &settings.region else { return Ok(None) };
+        let server = RegionServer::load(settings, shares)
+            .map_err(|error| format!("invalid region table (--regions): {error}"))?;
+        Ok(Some(Self {
+            table_size: server.table_size(),
+            shares: server.shares(),
+            needs_store: server.needs_store(),
+            layer: std::sync::Arc::new(server.layer()),
+            view: JsonSource::new(server.view()),
+            server,
+        }))
+    }
+
+    /// Prepares the control store, before the files of a directory could become the first version.
+    pub(super) async fn prepare(&self, control: &Control) {
+        self.server.prepare(control).await;
+    }
+
+    /// Starts the tasks of the regions, with the store for loans if it is needed.
+    pub(super) async fn start(
+        self,
+        instance: &Instance,
+        store: Option<Store>,
+        replicas: Replicas,
+    ) -> Result<RunningRegions, String> {
+        let Instance { control, status, rules, .. } = instance;
+        let (control, status, rules) = (control.clone(), status.clone(), std::sync::Arc::clone(rules));
+        self.server.start(ServerParts { control, status, rules, store, replicas }).await
+    }
 }
 
 #[cfg(not(feature = "regions"))]
-pub(super) fn load(_: &Settings, _: &OwnShares) -> Result<Option<Regions>, String> {
-    Ok(None)
-}
-
-/// Types of the feature; without it there is no server of regions.
-#[cfg(not(feature = "regions"))]
-mod absent {
-    use std::{net::SocketAddr, sync::Arc};
-
-    use tollgate_control::{Control, RulesStatus};
-    use tollgate_limiter::{ActiveRules, Replicas};
-    use tollgate_metrics::Metric;
-    use tollgate_store::Store;
-
-    pub(in crate::bootstrap) static METRICS: &[&dyn Metric] = &[];
-
-    #[derive(Debug)]
-    pub(in crate::bootstrap) enum RegionServer {}
-
-    #[derive(Debug)]
-    pub(in crate::bootstrap) struct RunningRegions {
-        pub(in crate::bootstrap) address: Option<SocketAddr>,
+impl Regions {
+    pub(super) fn load(_: &Settings, _: &OwnShares) -> Result<Option<Self>, String> {
+        Ok(None)
     }
 
-    #[allow(dead_code)] // Its fields are for the feature.
-    pub(in crate::bootstrap) struct ServerParts {
-        pub(in crate::bootstrap) control: Control,
-        pub(in crate::bootstrap) status: RulesStatus,
-        pub(in crate::bootstrap) rules: Arc<ActiveRules>,
-        pub(in crate::bootstrap) store: Option<Store>,
-        pub(in crate::bootstrap) replicas: Replicas,
+    pub(super) async fn prepare(&self, _: &Control) {
+        match self.server {}
     }
 
-    impl RegionServer {
-        pub(in crate::bootstrap) async fn prepare(&self, _: &Control) {
-            match *self {}
-        }
-
-        pub(in crate::bootstrap) async fn start(self, _: ServerParts) -> Result<RunningRegions, String> {
-            match self {}
-        }
+    pub(super) async fn start(
+        self,
+        _: &Instance,
+        _: Option<Store>,
+        _: Replicas,
+    ) -> Result<RunningRegions, String> {
+        match self.server {}
     }
 }

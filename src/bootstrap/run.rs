@@ -11,7 +11,7 @@ use tollgate_runtime::panics;
 use tollgate_serve::net::Port;
 use tollgate_telemetry::statsd::StatsdExporter;
 
-use super::metrics::{self, BusyTime};
+use super::metrics::{self, busy_time};
 use super::running::{ComponentFailure, Running};
 use super::{StartError, start::start};
 use crate::settings::{Settings, StoreSettings};
@@ -62,13 +62,8 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     raise(settings.grpc.max_connections);
     talkers::start(settings.admin.top_talkers)?;
     let exporter = metrics::exporter(settings.process.reference_metrics);
-    let _busy_time = BusyTime::of(&"main", &Handle::current());
-    let statsd = settings.statsd.server.clone();
-    let statsd = statsd
-        .map(|server| {
-            StatsdExporter::start(server, settings.statsd.clone(), &tollgate_envoyproxy::stats::DELTAS)
-        })
-        .transpose()?;
+    let _busy_time = busy_time(&"main", &Handle::current());
+    let statsd = StatsdExporter::start(settings.statsd.clone(), &tollgate_envoyproxy::stats::DELTAS)?;
     let store = settings.store.clone();
     let workers = settings.process.workers;
     let mut running = select! {

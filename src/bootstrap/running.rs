@@ -36,8 +36,8 @@ pub struct Running {
     pub(super) process: ProcessSettings,
     /// Tasks beside the ports and the workers; aborted on drop.
     pub(super) tasks: Vec<AbortOnDropHandle<Infallible>>,
-    /// Region table and service between regions; stopped on drop.
-    pub(super) regions: Option<RunningRegions>,
+    /// Region table and service between regions, if there are any; stopped on drop.
+    pub(super) regions: RunningRegions,
     /// Exporter of traces, if enabled.
     pub(super) tracing: Option<TraceExporter>,
 }
@@ -46,7 +46,7 @@ impl Running {
     /// Address of a port other than the gRPC one, with the port that was assigned, if it is open.
     pub fn address(&self, port: Port) -> Option<SocketAddr> {
         match port {
-            Port::Region => self.regions.as_ref()?.address,
+            Port::Region => self.regions.1,
             port => self.ports.address(port),
         }
     }

@@ -15,10 +15,10 @@ use tollgate_store::{BackgroundQueue, StoreError};
 use tollgate_telemetry::traces::TraceExporter;
 
 use super::ports::{Ports, Routes, ServedPorts};
-use super::regions::{self, RegionServer, Regions, ServerParts};
+use super::regions::{Regions, RunningRegions};
 use super::rule_sources::{self, FirstRules};
 use super::stores::{AdminStore, ServiceFactory, Stores, report_memory};
-use super::workers::{WorkerConfig, start_workers};
+use super::workers::start_workers;
 use super::{Instance, StartError, activation::Activator, reports, running::Running};
 use crate::settings::Settings;
 
@@ -31,14 +31,13 @@ use crate::settings::Settings;
 /// [`StartError`]; components started by then end by themselves.
 pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
     let shares = OwnShares::default();
-    let regions = regions::load(&settings, &shares)?;
+    let regions = Regions::load(&settings, &shares)?;
     settings.rules.options.regions =
         regions.as_ref().map_or(TableSize::NoTable, |regions| regions.table_size);
     let stores = Stores::new(&settings, regions.as_ref().map(|regions| Arc::clone(&regions.layer)));
     let memory_gauge = AbortOnDropHandle::new(tokio::spawn(report_memory(stores.memory.clone())));
-    let tracing = settings.traces.endpoint.as_deref();
-    let tracing = tracing.map(|url| TraceExporter::start(url, &settings.traces));
-    let tracing = tracing.transpose().map_err(|error| format!("cannot export traces: {error}"))?;
+    let tracing =
+        TraceExporter::start(&settings.traces).map_err(|error| format!("cannot export traces: {error}"))?;
     // Each worker opens a store, and so does the HTTP port.
     let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
     let admin_store = settings.admin.address.map(|_| AdminStore::open(&stores, &settings, &shares));
@@ -60,20 +59,11 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
         is_shared: Arc::default(),
     };
     let open = move |rules: &Arc<ActiveRules>, background| services.open(rules, background);
-    let server = regions.map(|Regions { server, .. }| server);
-    let mut running = start_with(settings, parts, server.as_ref(), open).await?;
-    let instance = &running.instance;
-    let [bans, events] = reports::start(observations, instance);
+    let mut running = start_with(settings, parts, regions.as_ref(), open).await?;
+    let [bans, events] = reports::start(observations, &running.instance);
     running.tasks.extend([memory_gauge, bans, events]);
-    if let Some(server) = server {
-        let parts = ServerParts {
-            control: instance.control.clone(),
-            status: instance.status.clone(),
-            rules: Arc::clone(&instance.rules),
-            store: lending_store,
-            replicas,
-        };
-        running.regions = Some(server.start(parts).await?);
+    if let Some(regions) = regions {
+        running.regions = regions.start(&running.instance, lending_store, replicas).await?;
     }
     Ok(Running { tracing, ..running })
 }
@@ -95,7 +85,7 @@ pub(super) struct StartParts {
 pub(super) async fn start_with<T, O>(
     settings: Settings,
     parts: StartParts,
-    regions: Option<&RegionServer>,
+    regions: Option<&Regions>,
     open: O,
 ) -> Result<Running, StartError>
 where
@@ -116,8 +106,7 @@ where
     let metrics = metrics.zip(routes.metrics());
     let admin =
         admin.zip(admin_store).map(|((port, tokens), store)| (port, routes.admin(tokens, store, view)));
-    let (config, mut worker_failures) = WorkerConfig::new(&settings, grpc_tls, &instance.readiness)?;
-    let workers = start_workers(config, &mut worker_failures, &instance.rules, open).await?;
+    let (workers, worker_failures) = start_workers(&settings, grpc_tls, &instance, open).await?;
     let alarm = CancelOnPanic(panicked.clone());
     let rule_sources = first_rules.follow(&settings.rules, activator, alarm).map_err(StartError::System)?;
     let stop_accepting = CancellationToken::new();
@@ -137,7 +126,7 @@ where
         reloads,
         process: settings.process,
         tasks,
-        regions: None,
+        regions: RunningRegions::default(),
         tracing: None,
     })
 }
@@ -156,7 +145,7 @@ fn panic_token() -> CancellationToken {
 async fn load_rules(
     settings: &Settings,
     readiness: Readiness,
-    regions: Option<&RegionServer>,
+    regions: Option<&Regions>,
 ) -> Result<(Instance, Activator, FirstRules), StartError> {
     let activator = Activator::new(readiness.clone(), &settings.rules);
     let control = rule_sources::open_control(settings)?;

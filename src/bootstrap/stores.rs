@@ -130,22 +130,6 @@ impl Stores {
     pub(super) fn replicas(&self) -> Option<Replicas> {
         self.redis.as_ref().map(|redis| redis.replicas.clone())
     }
-
-    /// Opens a store handle for a limiter on the current runtime, and updates `readiness` until it has decided.
-    fn limiter(
-        &self,
-        rules: Arc<ActiveRules>,
-        modes: Modes,
-        readiness: &Readiness,
-        background: BackgroundQueue,
-    ) -> Result<Limiter, StoreError> {
-        let store: Arc<dyn CounterStore> = match &self.redis {
-            Some(redis) => Arc::new(redis.open(readiness.clone(), background.clone())?),
-            None => Arc::new(self.memory.clone()),
-        };
-        let fallback = self.fallback.clone();
-        Ok(Limiter { fallback, ..Limiter::new(rules, self.handle(store, background), modes) })
-    }
 }
 
 impl RedisStores {
@@ -211,9 +195,17 @@ impl ServiceFactory {
         rules: &Arc<ActiveRules>,
         background: BackgroundQueue,
     ) -> Result<RateLimitAdapter, StoreError> {
-        let limiter = self.stores.limiter(Arc::clone(rules), self.modes, &self.readiness, background)?;
-        let (observations, shares) = (self.observations.clone(), self.shares.clone());
-        let limiter = Limiter { observations, shares, ..limiter };
+        let store: Arc<dyn CounterStore> = match &self.stores.redis {
+            Some(redis) => Arc::new(redis.open(self.readiness.clone(), background.clone())?),
+            None => Arc::new(self.stores.memory.clone()),
+        };
+        let store = self.stores.handle(store, background);
+        let limiter = Limiter {
+            fallback: self.stores.fallback.clone(),
+            observations: self.observations.clone(),
+            shares: self.shares.clone(),
+            ..Limiter::new(Arc::clone(rules), store, self.modes)
+        };
         if !self.is_shared.swap(true, Ordering::Relaxed) {
             tokio::spawn(limiter.share_utilization());
         }

@@ -14,39 +14,25 @@ use tollgate_serve::grpc::listener::{Accepted, Balancer, ConnectionPermit};
 use tollgate_serve::grpc::{
     GrpcSettings, connection::Connections, request_body::MessageLimits, service::UnaryService,
 };
-use tollgate_serve::{net::tls::Tls, readiness::Readiness};
+use tollgate_serve::net::tls::Tls;
 use tollgate_store::{BackgroundQueue, StoreError};
 use tonic::service::Routes;
 
-use super::{StartError, metrics::BusyTime};
+use super::{Instance, StartError, metrics::busy_time};
 use crate::settings::{ProcessSettings, Settings};
 
 /// Settings and handles of every worker.
 #[derive(Clone)]
-pub(super) struct WorkerConfig {
+struct WorkerConfig {
     grpc: GrpcSettings,
     process: ProcessSettings,
     tls: Option<Tls>,
+    rules: Arc<ActiveRules>,
     side_services: Routes,
     /// Queue of background refunds, flushed at shutdown.
     background: BackgroundQueue,
     /// Receives the workers that failed; closed once all have ended.
     failures: UnboundedSender<WorkerLost>,
-}
-
-impl WorkerConfig {
-    /// Returns the configuration of the workers, and the receiver of those that fail.
-    pub(super) fn new(
-        settings: &Settings,
-        tls: Option<Tls>,
-        readiness: &Readiness,
-    ) -> Result<(Self, UnboundedReceiver<WorkerLost>), StartError> {
-        let side_services = side_services(readiness.clone())?;
-        let (grpc, process) = (settings.grpc.clone(), settings.process);
-        let (failures, failed) = unbounded_channel();
-        let background = BackgroundQueue::default();
-        Ok((Self { grpc, process, tls, side_services, background, failures }, failed))
-    }
 }
 
 /// A worker ended unexpectedly, or a task in it panicked outside of a single call, which may leave a broken state.
@@ -81,13 +67,13 @@ fn start<T, O>(
 ) -> io::Result<oneshot::Receiver<Result<(), StoreError>>>
 where
     T: UnaryService,
-    O: FnOnce() -> Result<T, StoreError> + Send + 'static,
+    O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Send + 'static,
 {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let busy_time = BusyTime::of(&worker, runtime.handle());
+    let busy_time = busy_time(&worker, runtime.handle());
     let (opened, ready) = oneshot::channel();
     let work = async move {
-        let service = match open() {
+        let service = match open(&config.rules, config.background.clone()) {
             Ok(service) => service,
             Err(error) => {
                 let _ = opened.send(Err(error));
@@ -155,23 +141,32 @@ async fn serve<T: UnaryService>(
     }
 }
 
-/// Starts the workers of `config` and waits until each is ready.
+/// Starts the workers and waits until each is ready. Returns the balancer of their connections, and the receiver of those that
+/// fail, which is closed once all have ended.
 pub(super) async fn start_workers<T, O>(
-    config: WorkerConfig,
-    failures: &mut UnboundedReceiver<WorkerLost>,
-    rules: &Arc<ActiveRules>,
+    settings: &Settings,
+    tls: Option<Tls>,
+    instance: &Instance,
     open: O,
-) -> Result<Balancer<Accepted>, StartError>
+) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
 where
     T: UnaryService,
     O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
+    let (failures, mut failed) = unbounded_channel();
+    let config = WorkerConfig {
+        grpc: settings.grpc.clone(),
+        process: settings.process,
+        tls,
+        rules: Arc::clone(&instance.rules),
+        side_services: side_services(instance.readiness.clone())?,
+        background: BackgroundQueue::default(),
+        failures,
+    };
     let mut balancer = Balancer::default();
     let mut starting = Vec::new();
     for worker in 0..config.process.workers.get() {
-        let (open, rules, background) = (open.clone(), Arc::clone(rules), config.background.clone());
-        let connections = balancer.add_worker();
-        let ready = start(worker, config.clone(), move || open(&rules, background), connections);
+        let ready = start(worker, config.clone(), open.clone(), balancer.add_worker());
         starting.push(ready.map_err(StartError::System)?);
     }
     // The workers keep the only senders, so that the channel closes when the last worker ends.
@@ -181,8 +176,8 @@ where
         match ready.await {
             Ok(opened) => opened?,
             // The worker ended without a result, so its failure is reported.
-            Err(_) => return Err(failures.recv().await.map_or_else(unknown_reason, StartError::Worker)),
+            Err(_) => return Err(failed.recv().await.map_or_else(unknown_reason, StartError::Worker)),
         }
     }
-    Ok(balancer)
+    Ok((balancer, failed))
 }

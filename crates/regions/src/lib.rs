@@ -40,7 +40,7 @@ use self::primary::{PrimaryCalls, PrimaryRole};
 use self::state::{State, lacks_own};
 
 pub use self::metrics::RegionCounts;
-pub use self::server::{RegionServer, RunningRegions, ServerParts};
+pub use self::server::{RegionServer, ServerParts};
 pub use self::settings::{PeerSettings, RegionSettings};
 pub use self::state::{RegionView, RegionsView};
 

@@ -40,14 +40,6 @@ pub struct ServerParts {
     pub replicas: Replicas,
 }
 
-/// The regions of a running server; stopped on drop.
-#[derive(Debug)]
-pub struct RunningRegions {
-    /// Address of the service between regions, if it is open.
-    pub address: Option<SocketAddr>,
-    _tasks: JoinSet<()>,
-}
-
 impl RegionServer {
     /// Reads the region table. Shares of this region are kept in `shares`.
     ///
@@ -98,11 +90,11 @@ impl RegionServer {
     }
 
     /// Follows the region table, copies the rules of the region that writes them, and opens the service between regions if
-    /// there are settings of one.
+    /// there are settings of one. Returns the tasks, and the address of the service.
     ///
     /// # Errors
     /// When that service cannot start: its TLS files are unusable, or its port cannot be opened.
-    pub async fn start(self, parts: ServerParts) -> Result<RunningRegions, String> {
+    pub async fn start(self, parts: ServerParts) -> Result<(JoinSet<()>, Option<SocketAddr>), String> {
         let ServerParts { control, status, rules, store, replicas } = parts;
         let Self { regions, shares, queue, peers, .. } = self;
         let (mut address, mut tasks) = (None, JoinSet::new());
@@ -130,6 +122,6 @@ impl RegionServer {
             tasks.spawn(async move { match clients.await {} });
         }
         tasks.spawn(regions.follow());
-        Ok(RunningRegions { address, _tasks: tasks })
+        Ok((tasks, address))
     }
 }
