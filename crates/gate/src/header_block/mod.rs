@@ -73,10 +73,6 @@ struct Literal<'b> {
     value: &'b [u8],
 }
 
-/// A block or a part of it that is malformed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Malformed;
-
 impl HeaderTable {
     /// Reads the next block. Returns `None` if this or an earlier one could not be read. Adds the same fields to `copy`, but
     /// for those that are unfit, in a form that depends on no table; not all of them once it exceeds [`MAX_COPY_BYTES`].
@@ -86,10 +82,10 @@ impl HeaderTable {
         }
         self.evict();
         let head = self.read_fields(Block(block), copy);
-        if head.is_err() {
+        if head.is_none() {
             self.skip();
         }
-        head.ok()
+        head
     }
 
     /// Makes the table as it was before the latest block.
@@ -105,11 +101,8 @@ impl HeaderTable {
         *self = Self { is_lost: true, ..Self::default() };
     }
 
-    fn read_fields(
-        &mut self,
-        mut block: Block<'_>,
-        mut copy: Option<&mut BytesMut>,
-    ) -> Result<Head, Malformed> {
+    /// Reads the fields of a block; `None` if it is malformed.
+    fn read_fields(&mut self, mut block: Block<'_>, mut copy: Option<&mut BytesMut>) -> Option<Head> {
         let mut head = Head::default();
         let (mut has_path, mut has_scheme) = (false, false);
         self.added = 0;
@@ -150,7 +143,7 @@ impl HeaderTable {
             }
         }
         head.is_unfit |= has_path && !has_scheme;
-        Ok(head)
+        Some(head)
     }
 
     fn push(&mut self, entry: Entry) {
@@ -168,7 +161,7 @@ impl HeaderTable {
     }
 
     /// Reads a field that is in a table.
-    fn indexed(&self, block: &mut Block<'_>, copy: Option<&mut BytesMut>) -> Result<Field, Malformed> {
+    fn indexed(&self, block: &mut Block<'_>, copy: Option<&mut BytesMut>) -> Option<Field> {
         let before = block.0;
         let index = block.integer(7)?;
         let entry = self.entry(index)?;
@@ -182,23 +175,19 @@ impl HeaderTable {
                 None => copy.extend_from_slice(before.get(..read).unwrap_or_default()),
             }
         }
-        Ok(field)
+        Some(field)
     }
 
-    /// The dynamic entry of an index; `None` if it is a static one.
-    fn entry(&self, index: usize) -> Result<Option<&Entry>, Malformed> {
+    /// The dynamic entry of an index; `Some(None)` if it is a static one.
+    fn entry(&self, index: usize) -> Option<Option<&Entry>> {
         match index.checked_sub(STATIC_ENTRIES) {
-            Some(at @ 1..) => self.entries.get(at - 1).map(Some).ok_or(Malformed),
-            _ => Ok(None),
+            Some(at @ 1..) => self.entries.get(at - 1).map(Some),
+            _ => Some(None),
         }
     }
 
     /// Reads a field with a literal value, whose name has an index of `prefix` bits.
-    fn literal<'t, 's: 't, 'b: 't>(
-        &'s self,
-        block: &mut Block<'b>,
-        prefix: u32,
-    ) -> Result<Literal<'t>, Malformed> {
+    fn literal<'t, 's: 't, 'b: 't>(&'s self, block: &mut Block<'b>, prefix: u32) -> Option<Literal<'t>> {
         let index = block.integer(prefix)?;
         let (name, static_name, name_text) = if index == 0 {
             let name = block.string()?;
@@ -210,7 +199,7 @@ impl HeaderTable {
             (Name::of_static(index), index, &[][..])
         };
         let value = block.string()?;
-        Ok(Literal { field: Field::of(name, value), static_name, name: name_text, value: value.raw })
+        Some(Literal { field: Field::of(name, value), static_name, name: name_text, value: value.raw })
     }
 }
 
@@ -234,41 +223,41 @@ impl Literal<'_> {
     }
 }
 
-/// The rest of a block.
+/// The rest of a block. Its readers return `None` where it is malformed.
 struct Block<'b>(&'b [u8]);
 
 impl<'b> Block<'b> {
-    fn byte(&mut self) -> Result<u8, Malformed> {
-        let (first, rest) = self.0.split_first().ok_or(Malformed)?;
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
         self.0 = rest;
-        Ok(*first)
+        Some(*first)
     }
 
     /// Reads an integer that begins in the lowest `prefix` bits of a byte.
-    fn integer(&mut self, prefix: u32) -> Result<usize, Malformed> {
+    fn integer(&mut self, prefix: u32) -> Option<usize> {
         let mask = u8::MAX >> (8 - prefix);
         let first = self.byte()? & mask;
         if first < mask {
-            return Ok(usize::from(first));
+            return Some(usize::from(first));
         }
         let mut value = usize::from(first);
         for shift in [0_u32, 7, 14] {
             let byte = self.byte()?;
             value += usize::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
-                return Ok(value);
+                return Some(value);
             }
         }
-        Err(Malformed)
+        None
     }
 
-    fn string(&mut self) -> Result<Text<'b>, Malformed> {
+    fn string(&mut self) -> Option<Text<'b>> {
         let before = self.0;
         let is_huffman = self.0.first().is_some_and(|first| first & 0x80 != 0);
         let length = self.integer(7)?;
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         let raw = before.get(..before.len() - rest.len()).unwrap_or_default();
-        Ok(Text { bytes, raw, is_huffman })
+        Some(Text { bytes, raw, is_huffman })
     }
 }
