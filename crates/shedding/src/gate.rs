@@ -167,13 +167,6 @@ impl PassRates {
         threshold == u16::MAX || random < threshold
     }
 
-    /// The part of all requests that passes, if these shares of them have each priority.
-    #[allow(clippy::float_arithmetic)]
-    pub fn passed_part(self, shares: [f64; Priority::COUNT]) -> f64 {
-        let rates = Priority::ALL.map(|priority| self.of_priority(priority));
-        rates.into_iter().zip(shares).map(|(rate, share)| rate * share).sum()
-    }
-
     fn threshold(self, priority: Priority) -> u16 {
         let Self([critical, high, default, low]) = self;
         match priority {
