@@ -103,7 +103,6 @@ pub fn catalogue() -> Vec<Declared> {
 pub(super) fn maintain() {
     history::sample();
     series::evict_unused();
-    limiter::metrics::evict_unused_domains();
 }
 
 /// Counts a panic on a thread of that kind.

@@ -1,4 +1,4 @@
-//! Series by rule, bounded in number: of rules with a `ban`, and of those with `scope: global`.
+//! Series by rule, bounded in number: of rules with a `ban`, of those with `scope: global`, and in other files, of other rules.
 
 use std::array;
 use std::collections::{BTreeMap, HashMap};
@@ -116,7 +116,7 @@ pub(super) struct SeriesByRule<const N: usize, T = ()> {
 /// Series of one rule, with what else is kept of it.
 #[derive(Clone, Debug)]
 pub(super) struct RuleSeries<const N: usize, T> {
-    counts: [Arc<AtomicU64>; N],
+    pub(super) counts: [Arc<AtomicU64>; N],
     pub(super) kept: T,
 }
 
@@ -140,7 +140,7 @@ impl<const N: usize, T: Clone + Default> SeriesByRule<N, T> {
     }
 
     /// Exports the series of rules without one of their own at zero, as any series that may appear.
-    fn export_other(&self) {
+    pub(super) fn export_other(&self) {
         self.all.lock().entry((OTHER.into(), OTHER.into())).or_default();
     }
 
@@ -217,5 +217,18 @@ mod tests {
                 format!("tollgate_rule_banned_hits_total{} 5", labels("enforce")),
             ]
         );
+    }
+
+    #[test]
+    fn series_are_bounded_and_unused_ones_make_room() {
+        let all = SeriesByRule::<1>::new(3);
+        let names = || all.totals(|_, ()| ()).into_iter().map(|(_, rule, ())| rule).collect::<Vec<_>>();
+        let mut used: Vec<_> = ["0", "1", "2"].map(|rule| all.of("d", rule)).into_iter().collect();
+        drop(all.of("d", "new"));
+        assert_eq!(names(), [OTHER, "0", "1", "2"].map(Box::from), "all are used");
+        drop(all.of("d", "1"));
+        used.truncate(1);
+        drop(all.of("d", "new"));
+        assert_eq!(names(), ["0", "new"].map(Box::from));
     }
 }

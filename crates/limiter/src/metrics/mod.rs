@@ -19,7 +19,7 @@ use tollgate_rules::OnStoreError;
 use tollgate_store::StoreError;
 
 pub use self::by_rule::share_denials;
-pub use self::lists::{evict_unused_domains, listed_requests, listed_without_rules};
+pub use self::lists::{listed_requests, listed_without_rules};
 pub use self::rollout::{
     EnforcementTotal, MAX_SAMPLED_KEYS, Outcome, SampledKey, candidate_totals, enforcement_totals,
 };
@@ -175,11 +175,6 @@ static SUMS: LazyLock<[Sums; ALGORITHMS]> = LazyLock::new(Default::default);
 /// Index of an algorithm among those that rules can state; a window with reservations is a fixed window.
 fn algorithm_index(algorithm: Algorithm) -> usize {
     Algorithm::ALL.iter().position(|known| known.name() == algorithm.name()).unwrap_or_default()
-}
-
-/// The sums of an algorithm.
-fn algorithm_sums(algorithm: Algorithm) -> Option<&'static Sums> {
-    SUMS.get(algorithm_index(algorithm))
 }
 
 const fn declare(name: &'static str, help: &'static str) -> Declared {

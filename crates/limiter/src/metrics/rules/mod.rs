@@ -17,7 +17,7 @@ use tollgate_metrics::{Computed, Declared, MetricKind, Striped, StripedCounter, 
 use tollgate_rules::{Companion, Domain, List, Rule, Rules, Scope};
 
 use super::by_rule::{self, CountersByRule, SHARE_SERIES};
-use super::{ALGORITHMS, algorithm_index, algorithm_sums, lists::ListCounters, rollout::RolloutCounters};
+use super::{ALGORITHMS, SUMS, algorithm_index, lists::ListCounters, rollout::RolloutCounters};
 use crate::decision::{Limited, Shed};
 
 /// Path of the limit overrides of requests.
@@ -283,7 +283,7 @@ impl PathCounters {
 
 /// Counters that are published to a series, and to the sums of its algorithm if the rule has one.
 fn counters(series: &Series, algorithm: Option<Algorithm>) -> Arc<Striped<KINDS>> {
-    match algorithm.and_then(algorithm_sums) {
+    match algorithm.and_then(|algorithm| SUMS.get(algorithm_index(algorithm))) {
         Some(sums) => series.counters_in(sums),
         None => series.counters(),
     }
