@@ -3,23 +3,29 @@
 //! Bans are shown only: the counters' own records decide. Metrics are counted at once, since an increment costs less than a
 //! place in a queue, and top talkers are sampled first, by each thread. Rare observations wait in bounded queues: each kind
 //! in one of its own, so that a reader that waits for its store holds up no other one.
+//!
+//! A counter above a threshold is reported by whichever instance decides on it first, not only by the one whose charge crossed
+//! the threshold: so a crossing is noticed though it was part of a batch or of a lease, or though the instance that made it
+//! stopped. Each process reports a threshold of a window once, as far as it remembers; the log of events keeps one of all
+//! reports.
 
-mod thresholds;
+#[cfg(test)]
+mod tests;
 
+use std::collections::{HashMap, VecDeque};
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::{collections::VecDeque, iter};
 
+use foldhash::quality::RandomState;
 use parking_lot::Mutex;
-use tollgate_core::{ban::Ban, descriptor::Entry};
+use tollgate_core::{CountedKey, ban::Ban, descriptor::Entry, quota::Quota};
 use tollgate_rules::{Domain, Rule};
 
-pub use self::thresholds::ReachedThreshold;
-use self::thresholds::ReportedWindows;
 use crate::candidates::{self, Outcome};
 use crate::decision::{Code, Limited, Status};
 use crate::metrics::{self, RuleCounters};
-use crate::plan::{Match, Plan, PlannedLimit};
+use crate::plan::{Match, Plan};
 use crate::{Modes, fold::Decided, talkers};
 
 /// Maximum number of observations of a kind that wait to be taken.
@@ -83,15 +89,6 @@ impl<T> BoundedQueue<T> {
     }
 }
 
-/// Decided request.
-#[derive(Clone, Copy)]
-struct Observed<'a> {
-    counters: &'a RuleCounters,
-    modes: Modes,
-    domain: &'a Domain,
-    decided: Decided<'a>,
-}
-
 impl Observations {
     /// Takes up to `max` of the bans, oldest first.
     pub fn take_bans(&self, max: usize) -> Vec<BegunBan> {
@@ -118,7 +115,6 @@ impl Observations {
         decided: Decided<'_>,
     ) {
         let Plan { domain, limits, .. } = plan;
-        let observed = Observed { counters, modes, domain, decided };
         for (at, (limit, status)) in limits.iter().zip(statuses).enumerate() {
             // Values of a report are no keys of clients.
             if limit.matched.is_report() {
@@ -132,7 +128,7 @@ impl Observations {
                 talkers::record(&domain.name, limit.entries, hits, denies(status) || extra.any(denies));
             }
             match status {
-                Status::Limited(limited) => self.observe_limited(observed, at, limit, limited),
+                Status::Limited(limited) => self.observe_limited(counters, modes, plan, at, limited, decided),
                 Status::Shedding(shed) => counters.shedding(domain, shed, hits),
                 Status::NoLimit | Status::Unlimited | Status::Off { .. } | Status::Denied => {}
             }
@@ -142,13 +138,17 @@ impl Observations {
     /// Observes the decision of a counter, whose limit is at `at` in the plan.
     fn observe_limited(
         &self,
-        observed: Observed<'_>,
+        counters: &RuleCounters,
+        modes: Modes,
+        Plan { domain, limits, .. }: &Plan<'_, '_>,
         at: usize,
-        limit: &PlannedLimit<'_, '_>,
         limited: &Limited<'_>,
+        decided: Decided<'_>,
     ) {
-        let Observed { counters, modes, domain, .. } = observed;
-        let Some(counter) = limit.matched.counter() else { return };
+        let Some((limit, counter)) = limits.get(at).and_then(|limit| Some((limit, limit.matched.counter()?)))
+        else {
+            return;
+        };
         let (hits, share) = (counter.hits, counter.share.map(|share| share.base));
         counters.hits(domain, limit.entries, limited, share, hits, modes.near_limit_ratio);
         let Match::Rule { rule, side, .. } = limit.matched else { return };
@@ -167,7 +167,7 @@ impl Observations {
                 self.add_ban(domain, rule, limit.counted_entries(), *ban);
             }
         }
-        let mut verdicts = observed.decided.decisions.iter().flatten().flatten();
+        let mut verdicts = decided.decisions.iter().flatten().flatten();
         if let Some((_, candidate)) = verdicts.find(|(of, _)| *of == candidates::marked(at)) {
             let outcome = Outcome::of(limited.verdict.admitted, candidate.admitted);
             candidates::compare(counters, domain, rule, limit.counted_entries(), outcome, hits.charged());
@@ -187,5 +187,101 @@ impl Observations {
         if lengths.sum::<usize>() > MAX_ENTRY_BYTES || !self.0.bans.add(iter::once_with(begun)) {
             self.0.dropped_bans.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// Parts of the memory of windows, each with a lock of its own.
+const SHARDS: usize = 16;
+
+/// Maximum number of windows that a part remembers. With more, some thresholds are reported again, and the log drops
+/// them.
+const MAX_WINDOWS: usize = 4_096;
+
+/// A threshold that a counter has reached in a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReachedThreshold {
+    /// The domain of the rule.
+    pub domain: Box<str>,
+    /// The rule's path.
+    pub rule: Box<str>,
+    /// Text of the descriptor, as among top talkers.
+    pub key: String,
+    /// Hash of what the counter counts, equal in every process.
+    pub counted_key: u64,
+    /// The threshold, in percent of the limit.
+    pub percent: u16,
+    /// Hits that counted in the window when it was noticed.
+    pub used: u64,
+    /// The limit and the window's length.
+    pub quota: Quota,
+    /// End of the window, in seconds since 1970.
+    pub window_ends_at: u32,
+}
+
+/// Windows with reported thresholds.
+#[derive(Debug, Default)]
+struct ReportedWindows([Mutex<Windows>; SHARDS]);
+
+/// By the hash of what the counter counts: the end of the latest window, and the number of thresholds that were reported in
+/// it.
+type Windows = HashMap<u64, (u32, usize), RandomState>;
+
+impl ReportedWindows {
+    /// Reports the thresholds that a counter has reached, as far as they are new. Without room, a later hit reports them.
+    fn report(
+        &self,
+        domain: &Domain,
+        rule: &Rule,
+        entries: &[Entry<'_>],
+        limited: &Limited<'_>,
+        reports: &BoundedQueue<ReachedThreshold>,
+    ) {
+        let Some(notify) = &rule.notify else { return };
+        let count = notify.reached(limited.verdict.used, limited.quota.limit);
+        // While the store fails, an instance counts its own hits only.
+        if count == 0 || limited.is_degraded {
+            return;
+        }
+        // Not the reset, which with a carry is that of a later window.
+        let window_end = rule.policy().and_then(|policy| policy.window_end(limited.verdict.decided_at));
+        let Some(window_ends_at) = window_end else { return };
+        // Not that of the keys, which several limits of a descriptor share.
+        let open = rule.open(entries).map(|(_, entry)| (entry.key, entry.value));
+        let counted_key = CountedKey::new(&domain.name, rule.record_id(), open).hash();
+        let shard = usize::try_from(counted_key >> 32).unwrap_or_default() % SHARDS;
+        let Some(windows) = self.0.get(shard) else { return };
+        let mut windows = windows.lock();
+        let reported = match windows.get(&counted_key) {
+            // A verdict of an earlier window, which another worker has decided later.
+            Some((end, _)) if *end > window_ends_at => return,
+            Some((end, reported)) if *end == window_ends_at => *reported,
+            _ => 0,
+        };
+        let new = notify.percentages().get(reported..count).unwrap_or_default();
+        let reached = |percent: &u16| ReachedThreshold {
+            domain: (*domain.name).into(),
+            rule: rule.path().into(),
+            key: talkers::text(entries),
+            counted_key,
+            percent: *percent,
+            used: limited.verdict.used,
+            quota: limited.quota,
+            window_ends_at,
+        };
+        if new.is_empty() || !reports.add(new.iter().map(reached)) {
+            return;
+        }
+        if windows.len() >= MAX_WINDOWS && !windows.contains_key(&counted_key) {
+            make_room(&mut windows, limited.verdict.decided_at.seconds());
+        }
+        windows.insert(counted_key, (window_ends_at, count));
+    }
+}
+
+/// Forgets windows that have ended, or all if none has.
+fn make_room(windows: &mut Windows, now: u32) {
+    windows.retain(|_, (end, _)| *end > now);
+    if windows.len() >= MAX_WINDOWS {
+        windows.clear();
     }
 }
