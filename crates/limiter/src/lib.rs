@@ -1,16 +1,16 @@
 //! From the descriptors of a request to a decision: match rules, charge counters, fold the statuses, and refund what a
 //! denied request charged.
 //!
-//! - [`decide`]: the limiter, which runs these steps:
+//! - [`decide`]: the limiter, which runs these steps and settles charges and permits:
 //! - [`matching`]: the limits that each descriptor matches, in a [`plan`], and lists, which decide before any counter.
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
-//! - [`calls`]: the requests to the store that charge the limits, one for each hash tag, and one for each rule with several.
-//! - [`precheck`]: a read-only check of other hash tags before charging.
+//! - [`calls`]: the requests to the store that charge the limits, one for each hash tag, and one for each rule with several;
+//!   and the precheck, which reads other hash tags before charging.
 //! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 //! - [`observe`]: metrics of each limit, [`talkers`], bans that begin, thresholds that are reached, and [`candidates`] that
 //!   decide otherwise.
 //! - [`fold`]: the statuses of the limits, and the decision.
-//! - [`settle`]: what becomes of the charges and permits, by [`refund`]s.
+//! - [`refund`]: charges that are returned, and permits that are released, when the request does not pass.
 //!
 //! Beside them:
 //! - [`regions`]: own region's share of the limits that all regions enforce together.
@@ -36,11 +36,9 @@ mod matching;
 pub mod metrics;
 mod observe;
 mod plan;
-mod precheck;
 mod refund;
 mod regions;
 mod replicas;
-mod settle;
 mod shedding;
 mod unknown_domains;
 
@@ -55,8 +53,8 @@ pub use self::leases::{HeldPermits, NotRepeatable};
 use self::metrics::RuleCounters;
 pub use self::observe::{BegunBan, Observations, ReachedThreshold};
 pub use self::{
-    awaited_loans::AwaitedLoans, calls::cell_of, decide::Limiter, decision::Spread, fallback::Fallback,
-    regions::OwnShares, replicas::Replicas,
+    awaited_loans::AwaitedLoans, calls::cell_of, decide::Limiter, decision::Spread, fallback::Fallback, regions::OwnShares,
+    replicas::Replicas,
 };
 
 /// The active rules with their counters, in one snapshot.

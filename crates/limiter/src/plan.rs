@@ -169,12 +169,9 @@ impl<'r> Match<'r> {
         matches!(self, Self::Rule { is_shadow: true, .. })
     }
 
-    /// Whether charges count in full, beyond the limit too. A limit override has the mode of its rule.
-    pub(super) fn is_overdraft(&self) -> bool {
-        match self {
-            Self::Rule { rule, .. } | Self::Override { rule: Some(rule), .. } => rule.overdraft,
-            _ => false,
-        }
+    /// The rule whose counter matches, or in whose place a limit override decides.
+    pub(super) fn stated_rule(&self) -> Option<&'r Rule> {
+        if let Self::Override { rule, .. } = self { rule.map(|rule| &**rule) } else { self.rule() }
     }
 
     /// Whether it is a quota that is not exhausted by this request, whatever was used: one in shadow mode or switched
@@ -205,9 +202,8 @@ impl<'r> Match<'r> {
     /// The stated policy while the store fails.
     pub(super) fn on_store_error(&self, domain: &Domain) -> Option<OnStoreError> {
         match self {
-            Self::Rule { rule, .. } | Self::Override { rule: Some(rule), .. } => rule.on_store_error,
             Self::Override { rule: None, .. } => domain.default_on_store_error,
-            _ => None,
+            _ => self.stated_rule()?.on_store_error,
         }
     }
 

@@ -69,11 +69,11 @@ impl Replicas {
                 metrics::REPLICAS.set(most.into());
             }
             let pause = match early_counts {
-                _ if counts.is_empty() => FIRST_COUNT_INTERVAL,
+                _ if counts.0.is_empty() => FIRST_COUNT_INTERVAL,
                 0..EARLY_COUNTS => EARLY_COUNT_INTERVAL,
                 _ => COUNT_INTERVAL,
             };
-            early_counts = early_counts.saturating_add(u32::from(!counts.is_empty()));
+            early_counts = early_counts.saturating_add(u32::from(!counts.0.is_empty()));
             sleep(pause).await;
         }
     }
@@ -98,10 +98,6 @@ impl RecentCounts {
         self.0.retain(|(at, _)| now.saturating_duration_since(*at) < PRESENCE_TTL);
         self.0.push_back((now, count.max(1)));
         self.0.iter().map(|(_, count)| *count).max().unwrap_or(1)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

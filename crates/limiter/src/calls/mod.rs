@@ -1,18 +1,19 @@
-//! Calls to the store that charge the limits of a plan.
+//! Calls to the store that charge the limits of a plan, and the precheck before them.
 
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{ptr, sync::Arc};
 
 use smallvec::SmallVec;
+use tokio::time::Instant;
 use tollgate_core::algorithm::{Algorithm, Charging, Policy};
 use tollgate_core::ban::{BanCheck, BanEffect, BanMode};
 use tollgate_core::descriptor::{Entry, Hits};
 use tollgate_core::{RecordId, SyncMode, clock::Clock, lease::LeaseId};
 use tollgate_rules::{Domain, Limit, Rule, Scope};
-use tollgate_store::key::CellKey;
-use tollgate_store::request::{Check, Requests, TagRequest, Veto, push_check};
+use tollgate_store::request::{Check, Requests, TagRequest, Verdicts, Veto, push_check};
+use tollgate_store::{Decisions, Store, key::CellKey};
 
 use crate::plan::{CounterMatch, Match, Plan, PlannedLimit};
 use crate::{Modes, OwnShares, candidates::marked, leases};
@@ -46,7 +47,11 @@ pub(super) fn add(plan: &mut Plan<'_, '_>, terms: &ChargeTerms<'_>) {
         // Logs and permits are not lent, nor what the primary region decides.
         let share = counter.share.filter(|_| policy.can_be_lent() && !key.is_at_primary());
         let hits = leases::under_lease(calls, &key, record, counter, terms.lease);
-        let hits = overdrawn(hits, limit.matched.is_overdraft());
+        // Counts in full, beyond the limit too. A limit override has the mode of its rule.
+        let hits = match (hits, limit.matched.stated_rule()) {
+            (Hits::Charge(amount), Some(rule)) if rule.overdraft => Hits::Overdraw(amount),
+            _ => hits,
+        };
         let hits = bounded(hits, &policy, &mut permits_left);
         let veto = veto_or_counted(domain, &limit.matched, terms.modes, share.is_some());
         has_quotas |= veto == Veto::WithQuotas;
@@ -160,14 +165,6 @@ fn ban_check(rule: &Rule, is_shadow: bool, modes: Modes) -> Option<BanCheck> {
     Some(BanCheck { policy, effect })
 }
 
-/// Makes a charge of a limit with an overdraft one that counts in full.
-const fn overdrawn(hits: Hits, is_overdraft: bool) -> Hits {
-    match hits {
-        Hits::Charge(amount) if is_overdraft => Hits::Overdraw(amount),
-        hits => hits,
-    }
-}
-
 /// Replaces a charge of more permits than are left to the request by one above any limit, which is denied without work for
 /// the store.
 fn bounded(hits: Hits, policy: &Policy, permits_left: &mut u64) -> Hits {
@@ -275,4 +272,96 @@ fn push_candidate(calls: &mut Requests, domain: &Domain, limit: &PlannedLimit<'_
     }
     let check = Check { descriptor: marked(at), ..Check::own(candidate.record, candidate.policy, hits) };
     push_check(calls, Charging::Independent, key, check);
+}
+
+/// Decides calls until `deadline`. Leaves in `calls` the requests that were made, in the order of the decisions.
+pub(super) async fn decide(store: &Store, calls: &mut Requests, deadline: Option<Instant>) -> Decisions {
+    if !needs_precheck(calls) {
+        return store.decide(calls, deadline).await;
+    }
+    // Boxed, so that the future of the common case stays small.
+    Box::pin(precheck(store, calls, deadline)).await
+}
+
+/// Reads all hash tags before charging, where a refund would not fully undo a charge.
+///
+/// A bucket that refills cannot be refunded exactly: tokens that were refilled since the charge may have been meant for
+/// other requests. If requests span tags and one tag is exhausted, repeated charges and refunds would drain a bucket in
+/// another tag by requests that never pass. So all tags are read first, and charged only if the request would pass:
+/// no limit denies it, and not all of its quotas do, wherever they are. The precheck costs a round trip, which a hash tag
+/// shared by the limits saves.
+async fn precheck(store: &Store, calls: &mut Requests, deadline: Option<Instant>) -> Decisions {
+    let prechecks: Requests = calls.iter().map(TagRequest::precheck).collect();
+    let prechecked = store.decide(&prechecks, deadline).await;
+    if !is_denied(calls, &prechecked) {
+        return store.decide(calls, deadline).await;
+    }
+    // Reads, as which their prechecks count, except for charges beyond the limit.
+    let checks = calls.iter_mut().flat_map(|call| &mut call.cells).flat_map(|cell| &mut cell.checks);
+    checks.filter(|check| !check.hits.is_overdraft()).for_each(|check| check.hits = Hits::Peek);
+    if calls.iter().any(has_overdraft) {
+        charge_overdrafts(store, calls, prechecked, deadline).await
+    } else {
+        prechecked
+    }
+}
+
+/// Makes the charges beyond the limit of a denied request, which no denial withholds. Returns the decisions on these, and
+/// of the precheck on the other checks.
+async fn charge_overdrafts(
+    store: &Store,
+    calls: &Requests,
+    prechecked: Decisions,
+    deadline: Option<Instant>,
+) -> Decisions {
+    let charged = store.decide(calls, deadline).await;
+    let decisions = calls.iter().zip(prechecked).zip(charged);
+    let merge = |((call, prechecked), charged): ((&TagRequest, _), _)| match (prechecked, charged) {
+        (prechecked, _) if !has_overdraft(call) => prechecked,
+        (Ok(prechecked), Ok(charged)) => {
+            let verdicts = call.checks().zip::<Verdicts>(prechecked).zip::<Verdicts>(charged);
+            let verdicts = verdicts.map(
+                |((check, prechecked), charged)| {
+                    if check.hits.is_overdraft() { charged } else { prechecked }
+                },
+            );
+            Ok(verdicts.collect())
+        }
+        (_, charged) => charged,
+    };
+    decisions.map(merge).collect()
+}
+
+fn has_overdraft(call: &TagRequest) -> bool {
+    call.checks().any(|check| check.hits.is_overdraft())
+}
+
+/// Whether a request with these calls is denied, given the decisions of their prechecks. A check without a decision may
+/// pass.
+fn is_denied(calls: &Requests, prechecked: &Decisions) -> bool {
+    let outcomes = calls.iter().zip(prechecked).flat_map(|(call, prechecked)| {
+        call.checks().enumerate().map(move |(at, check)| {
+            let verdict = prechecked.as_ref().ok().and_then(|verdicts| verdicts.get(at));
+            (check.effective_veto(), verdict.is_none_or(|(_, verdict)| verdict.admitted))
+        })
+    });
+    Veto::is_any(outcomes.map(|(veto, passes)| match veto {
+        Veto::AcrossTags => (Veto::WithQuotas, passes),
+        veto => (veto, passes),
+    }))
+}
+
+/// Whether a bucket is charged all or none with a counter of another tag that may deny. A refund is made exactly once
+/// whether or not the request passes, so a request with one has no precheck.
+fn needs_precheck(calls: &Requests) -> bool {
+    if calls.len() < 2 || calls.iter().flat_map(TagRequest::checks).any(|check| check.hits.is_refund()) {
+        return false;
+    }
+    let is_bucket =
+        |check: &Check| check.policy.algorithm() == Algorithm::TokenBucket && check.hits.charged() > 0;
+    let may_deny = |call: &TagRequest| call.checks().any(|check| check.veto != Veto::Never);
+    calls
+        .iter()
+        .filter(|call| call.charging_across_calls() == Charging::AllOrNone && call.checks().any(is_bucket))
+        .any(|call| calls.iter().any(|other| !ptr::eq(call, other) && may_deny(other)))
 }

@@ -44,7 +44,7 @@ struct Shared {
 
 /// The charges of one counter.
 #[derive(Clone, Copy, Debug)]
-struct Deferred {
+pub(crate) struct Deferred {
     /// The limit in the store.
     policy: Policy,
     /// The share of it that decided.
@@ -53,14 +53,7 @@ struct Deferred {
 }
 
 /// Charges of one counter, taken to be sent.
-#[derive(Debug)]
-pub(crate) struct TakenCharge {
-    cell: CellKey,
-    record: RecordId,
-    deferred: Deferred,
-    /// Hits that the local counter still counts.
-    counted: u64,
-}
+pub(crate) type TakenCharge = ((CellKey, RecordId), Deferred);
 
 impl DeferredCharges {
     pub(super) fn is_empty(&self) -> bool {
@@ -69,13 +62,12 @@ impl DeferredCharges {
 
     /// Adds a charge of `hits` that the `share` of a counter admitted.
     pub(super) fn add(&self, cell: &CellKey, check: &Check, share: Policy, hits: u64) {
-        self.merge(cell, check.record, Deferred { policy: check.policy, share, hits });
+        self.merge((cell.clone(), check.record), Deferred { policy: check.policy, share, hits });
     }
 
-    fn merge(&self, cell: &CellKey, record: RecordId, deferred: Deferred) {
+    fn merge(&self, name: (CellKey, RecordId), deferred: Deferred) {
         let mut counters = self.0.counters.lock();
         let is_full = counters.len() >= MAX_COUNTERS;
-        let name = (cell.clone(), record);
         match counters.get_mut(&name) {
             Some(known) => {
                 let hits = known.hits.saturating_add(deferred.hits);
@@ -103,9 +95,8 @@ impl DeferredCharges {
         }
         let mut counters = self.0.counters.lock();
         let names = calls.iter().flat_map(TagRequest::checks_with_cells);
-        let taken = names
-            .filter_map(|(cell, check)| take(&mut counters, &(cell.key.clone(), check.record)))
-            .collect();
+        let names = names.map(|(cell, check)| (cell.key.clone(), check.record));
+        let taken = names.filter_map(|name| counters.remove_entry(&name)).collect();
         self.0.length.store(counters.len(), Ordering::Relaxed);
         taken
     }
@@ -114,7 +105,7 @@ impl DeferredCharges {
     pub(super) fn take_some(&self, max_counters: usize) -> Vec<TakenCharge> {
         let mut counters = self.0.counters.lock();
         let names: Vec<_> = counters.keys().take(max_counters).cloned().collect();
-        let taken = names.iter().filter_map(|name| take(&mut counters, name)).collect();
+        let taken = names.iter().filter_map(|name| counters.remove_entry(name)).collect();
         self.0.length.store(counters.len(), Ordering::Relaxed);
         taken
     }
@@ -127,30 +118,29 @@ impl DeferredCharges {
         mut taken: Vec<TakenCharge>,
         counted: impl Fn(&CellKey, RecordId, &Policy) -> u64,
     ) -> bool {
-        taken.retain_mut(|charge| {
-            charge.counted =
-                counted(&charge.cell, charge.record, &charge.deferred.share).min(charge.deferred.hits);
-            let expired = charge.deferred.hits.saturating_sub(charge.counted);
+        taken.retain_mut(|((cell, record), deferred)| {
+            let left = counted(cell, *record, &deferred.share).min(deferred.hits);
+            let expired = deferred.hits.saturating_sub(left);
             if expired > 0 {
                 metrics::deferred(DeferredResult::Expired, expired);
             }
-            charge.deferred.hits = charge.counted;
-            charge.counted > 0
+            deferred.hits = left;
+            left > 0
         });
-        let requests: Requests = taken.iter().filter_map(TakenCharge::request).collect();
+        let requests: Requests = taken.iter().filter_map(request).collect();
         let mut is_any_made = requests.is_empty();
         let deadline = Instant::now().checked_add(SEND_TIMEOUT);
-        for (charge, decision) in taken.into_iter().zip(store.decide(&requests, deadline).await) {
+        for ((name, deferred), decision) in taken.into_iter().zip(store.decide(&requests, deadline).await) {
             match decision {
                 Ok(_) => {
                     is_any_made = true;
-                    metrics::deferred(DeferredResult::Charged, charge.counted);
+                    metrics::deferred(DeferredResult::Charged, deferred.hits);
                 }
                 Err(error) if error.charged_nothing() => {
-                    self.merge(&charge.cell, charge.record, charge.deferred);
+                    self.merge(name, deferred);
                     *self.0.retry_at.lock() = Instant::now().checked_add(RETRY_INTERVAL);
                 }
-                Err(_) => metrics::deferred(DeferredResult::Unknown, charge.counted),
+                Err(_) => metrics::deferred(DeferredResult::Unknown, deferred.hits),
             }
         }
         is_any_made
@@ -167,16 +157,9 @@ impl DeferredCharges {
     }
 }
 
-fn take(counters: &mut Counters, name: &(CellKey, RecordId)) -> Option<TakenCharge> {
-    let ((cell, record), deferred) = counters.remove_entry(name)?;
-    Some(TakenCharge { cell, record, deferred, counted: 0 })
-}
-
-impl TakenCharge {
-    /// The charge in the store: in full, as the hits have passed.
-    fn request(&self) -> Option<TagRequest> {
-        let hits = Hits::Overdraw(NonZeroU64::new(self.counted)?);
-        let check = Check::own(self.record, self.deferred.policy, hits);
-        Some(TagRequest::new(Charging::Independent, self.cell.clone(), check))
-    }
+/// The charge in the store: in full, as the hits have passed.
+fn request(((cell, record), deferred): &TakenCharge) -> Option<TagRequest> {
+    let hits = Hits::Overdraw(NonZeroU64::new(deferred.hits)?);
+    let check = Check::own(*record, deferred.policy, hits);
+    Some(TagRequest::new(Charging::Independent, cell.clone(), check))
 }

@@ -20,15 +20,8 @@ struct LateCharge {
     /// Position of the check in the call.
     at: usize,
     hits: NonZeroU64,
-    substitute: Substitute,
-}
-
-/// Decision of the policy on a charge.
-#[derive(Clone, Copy, Debug)]
-enum Substitute {
-    /// Passed, counted by this share.
-    Counted(Policy),
-    Denied,
+    /// The share that counted the hits, if they passed.
+    share: Option<Policy>,
 }
 
 impl Fallback {
@@ -60,18 +53,18 @@ impl Fallback {
 
     fn correct(&self, store: &Store, call: &TagRequest, charges: &[LateCharge], outcome: &LateOutcome) {
         let mut refunds = Requests::new();
-        for LateCharge { at, hits, substitute } in charges {
+        for LateCharge { at, hits, share } in charges {
             let Some((cell, check)) = call.checks_with_cells().nth(*at) else { continue };
-            match (substitute, made_charge(call, *at, outcome)) {
-                (Substitute::Denied, Some(verdict)) => {
+            match (share, made_charge(call, *at, outcome)) {
+                (None, Some(verdict)) => {
                     let hits = Hits::RefundCharge { amount: *hits, made_at: verdict.decided_at };
                     let refund = Check { hits, ..*check };
                     push_check(&mut refunds, Charging::Independent, cell.key.clone(), refund);
                 }
-                (Substitute::Counted(share), None) if !is_denied_and_counted(call, *at, outcome) => {
+                (Some(share), None) if !is_denied_and_counted(call, *at, outcome) => {
                     self.deferred.add(&cell.key, check, *share, hits.get());
                 }
-                (Substitute::Counted(_), _) | (Substitute::Denied, None) => {}
+                (Some(_), _) | (None, None) => {}
             }
         }
         store.refund_in_background(refunds);
@@ -90,14 +83,11 @@ impl FallbackVerdicts {
         let late = |at: usize, check: &Check| {
             let Hits::Charge(hits) = check.hits else { return None };
             let counted = self.passed(check.descriptor).map(|(share, _)| share);
-            let substitute = match counted {
-                _ if check.policy.algorithm().takes_leases() => return None,
-                _ if is_withdrawn => Substitute::Denied,
-                Some(share) => Substitute::Counted(share),
-                None if self.has_denied(check.descriptor) => Substitute::Denied,
-                None => return None,
-            };
-            Some(LateCharge { at, hits, substitute })
+            let is_denied = is_withdrawn || self.has_denied(check.descriptor);
+            if check.policy.algorithm().takes_leases() || counted.is_none() && !is_denied {
+                return None;
+            }
+            Some(LateCharge { at, hits, share: counted.filter(|_| !is_withdrawn) })
         };
         call.checks().enumerate().filter_map(|(at, check)| late(at, check)).collect()
     }

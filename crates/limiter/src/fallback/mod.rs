@@ -166,30 +166,19 @@ impl Fallback {
         let whole = matched.and_then(Match::degraded_policy).unwrap_or(check.policy);
         let whole = without_primary(cell, matched, whole);
         let policy = whole.shared_by(replicas);
-        self.start(store, cell, check, [whole, policy], replicas);
+        // The counter starts from its last verdict in the store, if there is one since the last start.
+        let last = store.take_last_verdict(&cell.key, check.record);
+        let state = last.and_then(|(last, last_reply_at)| whole.share_after(&last, last_reply_at, replicas));
+        if let Some(state) = state {
+            self.local.raise(&cell.key, check.record, &policy, state);
+            metrics::local_start(LocalStart::LastVerdict);
+        }
         // The calls of others are still decided there.
         let policy = if error.is_slowness() { policy.with_reserve() } else { policy };
         // A share denies clients that the limit would admit: they are not offenders.
         let is_zero = || matched.and_then(Match::rule).is_some_and(|rule| rule.degraded_limit == Some(0));
         let hits = if check.hits == Hits::Peek && is_zero() { Hits::ONE } else { check.hits };
         Check { policy, hits, sync: SyncMode::Strict, ban: None, share: None, ..*check }
-    }
-
-    /// Starts the local counter of a check from the last verdict of `store`, if there is one since the last start.
-    fn start(
-        &self,
-        store: &Store,
-        cell: &Cell,
-        check: &Check,
-        [whole, share]: [Policy; 2],
-        replicas: NonZeroU32,
-    ) {
-        let last = store.take_last_verdict(&cell.key, check.record);
-        let state = last.and_then(|(last, last_reply_at)| whole.share_after(&last, last_reply_at, replicas));
-        if let Some(state) = state {
-            self.local.raise(&cell.key, check.record, &share, state);
-            metrics::local_start(LocalStart::LastVerdict);
-        }
     }
 
     /// Charges the local requests to the local store.

@@ -12,7 +12,7 @@ use std::{collections::HashMap, time::Duration};
 use futures_util::future::join_all;
 use tokio::time::{MissedTickBehavior, interval};
 use tollgate_core::clock::Clock;
-use tollgate_rules::{Rule, Rules, Shedding};
+use tollgate_rules::{Rule, Rules};
 use tollgate_shedding::SheddingInstance;
 use tollgate_store::{Store, key::CellKey};
 
@@ -112,7 +112,7 @@ fn succeed(former: Vec<SheddingRule>, loaded: &Rules) -> Vec<SheddingRule> {
         }
     }
     let shown = rules.iter().filter_map(|rule| {
-        let gate = Arc::clone(rule.shedding()?.gate());
+        let gate = Arc::clone(rule.rule.shedding.as_deref()?.gate());
         Some(ShownRule { domain: rule.domain.clone(), path: rule.path.as_str().into(), gate })
     });
     show_shedding(shown.collect());
@@ -120,10 +120,6 @@ fn succeed(former: Vec<SheddingRule>, loaded: &Rules) -> Vec<SheddingRule> {
 }
 
 impl SheddingRule {
-    fn shedding(&self) -> Option<&Shedding> {
-        self.rule.shedding.as_deref()
-    }
-
     /// Ends an interval: shares its sums, and sets the rates.
     async fn end_interval(&mut self, store: &Store, is_enforced: bool, clock: &Clock) {
         let Self { rule, key, instance, .. } = self;
