@@ -61,7 +61,8 @@ impl Tls {
         }
         let current = Arc::new(ArcSwap::new(config));
         let tls = Self { port: settings.port, current: Arc::clone(&current) };
-        let reloader = Reloader::new(settings, files.fingerprint(), current);
+        let seen = files.fingerprint();
+        let reloader = Reloader { settings, seen, changed: None, untimely: None, current };
         Ok((tls, reloader.run()))
     }
 
@@ -92,7 +93,7 @@ impl Tls {
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Activates valid changes of the files for new connections; keeps the active configuration while they are invalid.
-pub(super) struct Reloader {
+struct Reloader {
     settings: TlsSettings,
     /// Digest of the files last handled.
     seen: Fingerprint,
@@ -105,16 +106,8 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    pub(super) const fn new(
-        settings: TlsSettings,
-        seen: Fingerprint,
-        current: Arc<ArcSwap<ServerConfig>>,
-    ) -> Self {
-        Self { settings, seen, changed: None, untimely: None, current }
-    }
-
     /// Polls the files; completes only after a panic.
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -205,7 +198,8 @@ mod tests {
         };
         let files = TlsFiles::read(&settings);
         let config = files.config(&settings).expect("valid");
-        (directory, Reloader::new(settings, files.fingerprint(), Arc::new(ArcSwap::new(config))))
+        let (seen, current) = (files.fingerprint(), Arc::new(ArcSwap::new(config)));
+        (directory, Reloader { settings, seen, changed: None, untimely: None, current })
     }
 
     /// Polls, and returns whether another configuration is active.
