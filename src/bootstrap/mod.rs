@@ -30,7 +30,7 @@ use tollgate_control::{Control, RulesStatus};
 use tollgate_fleet::{FleetView, rollouts::RolloutView};
 use tollgate_limiter::ActiveRules;
 use tollgate_rules::config::LoadError;
-use tollgate_serve::grpc::dispatch::ReflectionError;
+use tollgate_serve::grpc::connection::ReflectionError;
 use tollgate_serve::net::{Port, tls::TlsError};
 use tollgate_serve::{http::DescriptorError, readiness::Readiness};
 use tollgate_store::StoreError;

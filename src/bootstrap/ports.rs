@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tollgate_admin::{AdminParts, ApiParts, JsonSource, Tokens};
 use tollgate_metrics::Exporter;
-use tollgate_serve::grpc::{listener::Listener, service::UnaryService};
+use tollgate_serve::grpc::{listener::Listener, unary::UnaryService};
 use tollgate_serve::http::{self, ConnectionLimits, DescriptorError, HttpPort, PublicParts};
 use tollgate_serve::net::Port;
 use tollgate_serve::net::tls::{Tls, TlsSettings};

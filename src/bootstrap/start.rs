@@ -10,7 +10,7 @@ use tollgate_limiter::{ActiveRules, Observations, OwnShares};
 use tollgate_metrics::Exporter;
 use tollgate_rules::TableSize;
 use tollgate_runtime::panics::{self, CancelOnPanic};
-use tollgate_serve::{grpc::service::UnaryService, readiness::Readiness};
+use tollgate_serve::{grpc::unary::UnaryService, readiness::Readiness};
 use tollgate_store::{BackgroundQueue, StoreError};
 use tollgate_telemetry::traces::TraceExporter;
 

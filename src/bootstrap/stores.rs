@@ -14,7 +14,7 @@ use tollgate_limiter::{
 };
 use tollgate_runtime::bounded_file;
 use tollgate_serve::service::{ResponseOptions, Service};
-use tollgate_serve::{grpc::service::RateLimitAdapter, net::tls, readiness::Readiness};
+use tollgate_serve::{grpc::unary::RateLimitAdapter, net::tls, readiness::Readiness};
 use tollgate_store::{
     BackgroundQueue, CounterStore, LastVerdicts, MemoryStore, RedisStore, Store, StoreError,
     metrics as store_metrics,

@@ -9,11 +9,9 @@ use tokio::time::{Instant, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_limiter::ActiveRules;
 use tollgate_runtime::panics::{self, CatchUnwind};
-use tollgate_serve::grpc::dispatch::{Dispatch, side_services};
+use tollgate_serve::grpc::connection::{Connections, Dispatch, side_services};
 use tollgate_serve::grpc::listener::{Accepted, Balancer, ConnectionPermit};
-use tollgate_serve::grpc::{
-    GrpcSettings, connection::Connections, request_body::MessageLimits, service::UnaryService,
-};
+use tollgate_serve::grpc::{GrpcSettings, request_body::MessageLimits, unary::UnaryService};
 use tollgate_serve::net::tls::Tls;
 use tollgate_store::{BackgroundQueue, StoreError};
 use tonic::service::Routes;

@@ -53,7 +53,7 @@ pub use self::leases::{HeldPermits, NotRepeatable};
 use self::metrics::RuleCounters;
 pub use self::observe::{BegunBan, Observations, ReachedThreshold};
 pub use self::{
-    awaited_loans::AwaitedLoans, calls::cell_of, decide::Limiter, decision::Spread, fallback::Fallback, regions::OwnShares,
+    awaited_loans::AwaitedLoans, calls::cell_of, decide::Limiter, fallback::Fallback, regions::OwnShares,
     replicas::Replicas,
 };
 

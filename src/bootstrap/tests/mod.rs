@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, SystemTime};
 use std::{fs::File, path::Path, sync::Arc, thread};
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::spawn_blocking;
@@ -16,11 +17,11 @@ use tollgate_proto::envoy::service::ratelimit::v3::{
     rate_limit_service_server::RateLimitService,
 };
 use tollgate_serve::grpc::GrpcListen;
-use tollgate_serve::grpc::service::{AnswerFuture, Call, UnaryService, answer_decoded};
+use tollgate_serve::grpc::unary::{AnswerFuture, UnaryService, answer_decoded};
 use tollgate_serve::{net::Port, readiness::Phase};
 use tollgate_store::StoreError;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Response, Status, async_trait};
+use tonic::{Code, Request, Response, Status, async_trait, metadata::MetadataMap};
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
@@ -60,8 +61,8 @@ impl RateLimitService for Stub {
 }
 
 impl UnaryService for Stub {
-    fn answer(&self, call: Call) -> AnswerFuture<'_> {
-        answer_decoded(self, call)
+    fn answer(&self, metadata: MetadataMap, message: Bytes, _: Option<Duration>) -> AnswerFuture<'_> {
+        answer_decoded(self, metadata, &message)
     }
 }
 

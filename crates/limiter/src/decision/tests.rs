@@ -63,7 +63,7 @@ fn limited(rule: Option<&Rule>, quota: Quota, algorithm: Algorithm, wait: Durati
 fn delay(descriptors: &[Descriptor<'_>]) -> u64 {
     let rules = rules();
     let limited = denied(&rules, &descriptors[0], Duration::from_secs(1));
-    Spread { domain: "d", descriptors }.delay(0, &limited).as_secs()
+    spread_delay("d", descriptors, 0, &limited).as_secs()
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn clients_of_one_window_return_evenly_over_the_whole_spread() {
         let client = format!("client-{client}");
         let descriptors = [descriptor(&[("client", &client)])];
         let limited = denied(&rules, &descriptors[0], Duration::from_secs(30));
-        let spread = Spread { domain: "d", descriptors: &descriptors };
-        returning[usize::try_from(spread.delay(0, &limited).as_secs()).expect("small")] += 1;
+        returning[usize::try_from(spread_delay("d", &descriptors, 0, &limited).as_secs()).expect("small")] +=
+            1;
     }
     // 91 on average, with a standard deviation of 9; without a spread, 1,000 return in one second.
     assert!(returning.iter().all(|clients| (55..=127).contains(clients)), "{returning:?}");
@@ -108,16 +108,19 @@ fn a_rule_without_a_spread_has_none_and_neither_have_a_ban_and_permits() {
     for (key, is_spread) in [("client", true), ("never", false), ("unstated", false)] {
         let descriptors = [descriptor(&[(key, "ann")])];
         let limited = denied(&rules, &descriptors[0], Duration::from_secs(1));
-        let spread = Spread { domain: "d", descriptors: &descriptors };
-        assert_eq!(!spread.delay(0, &limited).is_zero(), is_spread, "{key}");
+        assert_eq!(!spread_delay("d", &descriptors, 0, &limited).is_zero(), is_spread, "{key}");
         let ban = Ban { until: 60, level: NonZeroU8::MIN, is_new: false, is_enforced: true };
         for (is_enforced, is_exact) in [(true, true), (false, !is_spread)] {
             let ban = Some(Ban { is_enforced, ..ban });
             let banned = Limited { verdict: Verdict { ban, ..limited.verdict }, ..limited.clone() };
-            assert_eq!(spread.delay(0, &banned).is_zero(), is_exact, "{key}");
+            assert_eq!(spread_delay("d", &descriptors, 0, &banned).is_zero(), is_exact, "{key}");
         }
         let permits = Limited { algorithm: Algorithm::Concurrency, ..limited };
-        assert_eq!(spread.delay(0, &permits), Duration::ZERO, "permits are released at any moment");
+        assert_eq!(
+            spread_delay("d", &descriptors, 0, &permits),
+            Duration::ZERO,
+            "permits are released at any moment"
+        );
     }
 }
 
@@ -137,12 +140,11 @@ proptest! {
         let listed = listed.map(|wait| ListDecision::Denied { retry_after: Duration::from_millis(wait) });
         let decision =
             Decision { code: Code::OverLimit, degraded: None, listed, shed: None, statuses: statuses.collect() };
-        let spread = Spread { domain: "d", descriptors: &descriptors };
         let exact = decision.retry_after().expect("denied");
-        let delayed = decision.spread_retry_after(&spread).expect("denied");
+        let delayed = decision.spread_retry_after("d", &descriptors).expect("denied");
         prop_assert!(exact <= delayed && delayed <= exact + Duration::from_secs(10), "{exact:?} {delayed:?}");
-        prop_assert_eq!(decision.spread_retry_after(&spread), Some(delayed));
+        prop_assert_eq!(decision.spread_retry_after("d", &descriptors), Some(delayed));
         let passing = Decision { code: Code::Ok, ..decision };
-        prop_assert_eq!(passing.spread_retry_after(&spread), None);
+        prop_assert_eq!(passing.spread_retry_after("d", &descriptors), None);
     }
 }

@@ -1,23 +1,37 @@
-//! One gRPC connection, from accept to close.
+//! One gRPC connection, from accept to close, and the routing of its calls to the rate-limit service or to a side service
+//! (reservations, health, reflection).
 //!
 //! Served by hyper rather than by tonic's `Server`: that one (0.14) never sends GOAWAY to a connection past its maximum
 //! age if a grace period is set too, and starts a timer for every call with a deadline.
 
-use std::{pin::pin, time::Duration};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use std::{convert::Infallible, pin::Pin, pin::pin, sync::Arc};
 
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::server::conn::http2::Builder;
+use hyper::{Method, Request, Response, StatusCode, body::Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::{select, time::sleep};
 use tokio_util::sync::CancellationToken;
-use tollgate_runtime::{backoff, panics::CatchUnwindExecutor};
+use tollgate_proto::{
+    FILE_DESCRIPTOR_SET, tollgate::reservation::v1::reservation_service_server::ReservationServiceServer,
+};
+use tollgate_runtime::backoff;
+use tollgate_runtime::panics::{CatchUnwind, CatchUnwindExecutor, Panicked};
+use tonic::{Status, body::Body, codegen::Service as _, service::Routes};
+use tonic_health::pb::health_server::HealthServer;
 
-use super::http2::{self, filter::FrameFilter};
-use super::unread_responses::{CloseReason, StallDetector};
-use super::{dispatch::Dispatch, service::UnaryService};
-use crate::grpc::GrpcSettings;
+use super::http2::{self, FrameFilter};
+use super::overload::{AdmissionControl, EarlyAdmission};
+use super::request_body::{MessageLimits, WholeMessages};
+use super::responses::{CloseReason, ResponseBody, StallDetector};
+use super::unary::{self, ShedCall, UnaryService};
+use super::{GrpcSettings, health::HealthService, reservations::Reservations};
 use crate::net::read_budget::{BudgetedReader, ReadBudget, ReadBudgetTimer, Unread};
-use crate::net::{stall_timeout::StallTimeout, tls::Tls};
+use crate::net::{Port, stall_timeout::StallTimeout, tls::Tls, unfinished};
+use crate::{readiness::Readiness, service::metrics};
 
 /// Calls of one connection that may be reset before they are accepted.
 const MAX_PENDING_RESETS: usize = 4096;
@@ -114,11 +128,10 @@ impl Connections {
         I: AsyncRead + AsyncWrite + Unpin,
         T: UnaryService,
     {
-        let io = StallTimeout::new(io, self.stall_timeout).with_preface_timeout(self.handshake_timeout);
+        let io = StallTimeout::new(io, self.stall_timeout, Some(self.handshake_timeout));
         let detector = services.detector.clone();
         let read_budget = services.read_budget.clone();
-        let io =
-            FrameFilter::new(io, services.early_admission(), detector.leases().clone(), read_budget.clone());
+        let io = FrameFilter::new(io, services.early_admission(), detector.clone(), read_budget.clone());
         let mut http2 = self.http2.clone();
         http2.timer(ReadBudgetTimer { read_budget, timer: TokioTimer::new() });
         let mut connection = pin!(http2.serve_connection(TokioIo::new(io), services));
@@ -163,4 +176,221 @@ fn log_error(result: Result<(), hyper::Error>) {
 
 async fn after(duration: Option<Duration>) {
     if let Some(duration) = duration { sleep(duration).await } else { std::future::pending().await }
+}
+
+/// Error of the embedded service descriptors.
+pub use tonic_reflection::server::Error as ReflectionError;
+
+/// Services of the gRPC port. `ShouldRateLimit` bypasses the routing table.
+pub struct Dispatch<T> {
+    rate_limit: Arc<T>,
+    limits: MessageLimits,
+    side_services: Routes,
+    admission: Arc<AdmissionControl>,
+    /// One per connection, as the read budget.
+    detector: StallDetector,
+    read_budget: ReadBudget,
+}
+
+/// Size limit of a message to health or reflection, which names a service or a file.
+const MAX_SIDE_MESSAGE_BYTES: usize = 16 * 1024;
+
+/// Routes to health and reflection.
+pub fn side_services(readiness: Readiness) -> Result<Routes, ReflectionError> {
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let health = HealthServer::new(HealthService::new(readiness));
+    let routes = Routes::new(health.max_decoding_message_size(MAX_SIDE_MESSAGE_BYTES))
+        .add_service(reflection().build_v1()?.max_decoding_message_size(MAX_SIDE_MESSAGE_BYTES))
+        .add_service(reflection().build_v1alpha()?.max_decoding_message_size(MAX_SIDE_MESSAGE_BYTES));
+    Ok(routes.prepare())
+}
+
+impl<T: UnaryService> Dispatch<T> {
+    pub fn new(rate_limit: T, side_services: Routes, limits: MessageLimits) -> Self {
+        let rate_limit = Arc::new(rate_limit);
+        let reservations = ReservationServiceServer::new(Reservations(Arc::clone(&rate_limit)));
+        let reservations = reservations.max_decoding_message_size(limits.max_bytes);
+        Self {
+            side_services: side_services.add_service(reservations).prepare(),
+            rate_limit,
+            limits,
+            admission: Arc::default(),
+            detector: StallDetector::default(),
+            read_budget: ReadBudget::default(),
+        }
+    }
+
+    /// Sheds calls as if each took `cost`.
+    #[cfg(test)]
+    pub(super) fn with_cost(self, cost: Duration) -> Self {
+        Self { admission: Arc::new(AdmissionControl::with_cost(cost)), ..self }
+    }
+
+    /// Returns a handle for the connection with this read budget and stall detector.
+    fn for_connection(&self, read_budget: ReadBudget, detector: StallDetector) -> Self {
+        Self { detector, read_budget, ..self.clone() }
+    }
+
+    /// Admission of the connection's calls before they are dispatched.
+    fn early_admission(&self) -> EarlyAdmission {
+        EarlyAdmission::new(Arc::clone(&self.admission), self.read_budget.clone())
+    }
+}
+
+impl<T> Clone for Dispatch<T> {
+    fn clone(&self) -> Self {
+        Self {
+            rate_limit: Arc::clone(&self.rate_limit),
+            limits: self.limits,
+            side_services: self.side_services.clone(),
+            admission: Arc::clone(&self.admission),
+            detector: self.detector.clone(),
+            read_budget: self.read_budget.clone(),
+        }
+    }
+}
+
+impl<T: UnaryService> hyper::service::Service<Request<Incoming>> for Dispatch<T> {
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = ResponseFuture;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.detector.called(self.read_budget.began_at());
+        let is_rate_limit = request.uri().path() == tollgate_gate::SHOULD_RATE_LIMIT_PATH;
+        if let Some(reason) = NotGrpc::check(request.method(), request.headers()) {
+            if is_rate_limit {
+                metrics::answered("invalid");
+            }
+            return ResponseFuture::NotGrpc(reason);
+        }
+        if !is_rate_limit {
+            let headers = unfinished::bytes_of(request.headers());
+            let body = |body| Body::new(WholeMessages::new(body, Port::Grpc, self.limits, headers));
+            let response = self.side_services.clone().call(request.map(body));
+            return ResponseFuture::SideService(CatchUnwind::new(Box::pin(response)), self.detector.clone());
+        }
+        let Ok(permit) = self.admission.admit(request.headers(), &self.read_budget, Instant::now()) else {
+            return ResponseFuture::Shed(ShedCall::new(request.into_body(), self.limits));
+        };
+        let (service, may_be_reset) = (Arc::clone(&self.rate_limit), self.read_budget.has_reset());
+        let response = unary::respond(service, request, permit, may_be_reset, self.limits);
+        ResponseFuture::RateLimit(CatchUnwind::new(Box::pin(response)), self.detector.clone())
+    }
+}
+
+type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Response to a call, in progress.
+pub enum ResponseFuture {
+    NotGrpc(NotGrpc),
+    /// Rejected by admission control.
+    Shed(ShedCall),
+    RateLimit(CatchUnwind<BoxedFuture<Response<ResponseBody>>>, StallDetector),
+    SideService(CatchUnwind<BoxedFuture<Result<Response<Body>, Infallible>>>, StallDetector),
+}
+
+impl Future for ResponseFuture {
+    type Output = Result<Response<ResponseBody>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let response = match &mut *self {
+            Self::NotGrpc(reason) => return Poll::Ready(Ok(reason.response())),
+            Self::Shed(call) => return Pin::new(call).poll(cx).map(Ok),
+            Self::RateLimit(future, detector) => {
+                let mut response = ready!(Pin::new(future).poll(cx));
+                response.iter_mut().for_each(|response| response.body_mut().track(detector));
+                response
+            }
+            Self::SideService(future, detector) => {
+                let mut response =
+                    ready!(Pin::new(future).poll(cx)).map(|Ok(response)| ResponseBody::wrap(response));
+                response.iter_mut().for_each(|response| response.body_mut().track_lease(detector));
+                response
+            }
+        };
+        let status = || Status::internal("internal error; see the server log");
+        Poll::Ready(Ok(response.unwrap_or_else(|Panicked| ResponseBody::wrap(status().into_http::<Body>()))))
+    }
+}
+
+/// Content type of gRPC, which may be followed by `+` and a message format or by `;` and parameters. For this one, a web page
+/// makes a browser first send a CORS preflight request, which is refused here.
+const GRPC: &[u8] = b"application/grpc";
+
+/// Reason why a request is no gRPC call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotGrpc {
+    Method,
+    ContentType,
+}
+
+impl NotGrpc {
+    /// Returns why a request with this method and these headers is no gRPC call; `None` for a call.
+    fn check(method: &Method, headers: &HeaderMap) -> Option<Self> {
+        if *method != Method::POST {
+            return Some(Self::Method);
+        }
+        let is_grpc = headers.get(CONTENT_TYPE).is_some_and(|kind| is_grpc(kind.as_bytes()));
+        (!is_grpc).then_some(Self::ContentType)
+    }
+
+    /// Response to the request. The codes are those of grpc-go.
+    fn response(self) -> Response<ResponseBody> {
+        let (code, status) = match self {
+            Self::Method => {
+                (StatusCode::METHOD_NOT_ALLOWED, Status::internal("unsupported method; expected POST"))
+            }
+            Self::ContentType => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                Status::invalid_argument("unsupported content-type; expected application/grpc"),
+            ),
+        };
+        let mut response = status.into_http::<Body>();
+        *response.status_mut() = code;
+        if self == Self::Method {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        }
+        ResponseBody::wrap(response)
+    }
+}
+
+fn is_grpc(kind: &[u8]) -> bool {
+    let Some((start, rest)) = kind.split_at_checked(GRPC.len()) else { return false };
+    start.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_posts_of_grpc_content_types_are_calls() {
+        let check = |method, kind: &'static str| {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
+            NotGrpc::check(&method, &headers)
+        };
+        for kind in ["application/grpc", "application/grpc+proto", "Application/gRPC;charset=utf-8"] {
+            assert_eq!(check(Method::POST, kind), None, "{kind}");
+            for method in [Method::GET, Method::PUT, Method::OPTIONS] {
+                assert_eq!(check(method, kind), Some(NotGrpc::Method), "{kind}");
+            }
+        }
+        for kind in [
+            "",
+            "application/grp",
+            "application/grpc-web",
+            "application/grpc-web+proto",
+            "application/json",
+            "application/x-www-form-urlencoded",
+            "text/plain",
+        ] {
+            assert_eq!(check(Method::POST, kind), Some(NotGrpc::ContentType), "{kind}");
+        }
+        assert_eq!(NotGrpc::check(&Method::POST, &HeaderMap::new()), Some(NotGrpc::ContentType));
+    }
 }

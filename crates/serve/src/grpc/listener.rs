@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::{either::Either, sync::CancellationToken};
 
 use crate::grpc::GrpcListen;
-use crate::grpc::unread_responses::{StallDetector, nanos_of};
+use crate::grpc::responses::{StallDetector, nanos_of};
 use crate::net::accept::{self, AcceptLimit};
 use crate::net::{Port, metrics::GRPC_CONNECTIONS, read_budget::Unread};
 

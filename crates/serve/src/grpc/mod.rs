@@ -1,13 +1,11 @@
 //! gRPC server: HTTP/2 connections, admission control, and the unary path of `ShouldRateLimit`.
 //!
 //! ```text
-//! connection ──> http2 ──> dispatch ──┬──> overload ──> unary ──> request_body ──> service ──> response_body
-//!                                     └──> health, reflection, reservations
+//! http2 ──> connection ──┬──> overload ──> unary ──> request_body ──> responses
+//!                        └──> health, reflection, reservations
 //! ```
 
-mod call_headers;
 pub mod connection;
-pub mod dispatch;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod health;
@@ -16,12 +14,10 @@ pub mod http2;
 mod overload;
 pub mod request_body;
 mod reservations;
-mod response_body;
+pub mod responses;
 mod settings;
-pub mod service;
 #[cfg(test)]
 mod tests;
 pub mod unary;
-pub mod unread_responses;
 
 pub use self::settings::{GrpcListen, GrpcSettings};

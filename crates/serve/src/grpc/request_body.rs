@@ -6,11 +6,11 @@ use std::{future::poll_fn, mem, pin::Pin};
 
 use bytes::{Buf as _, BytesMut};
 use hyper::body::{Body, Bytes, Frame, Incoming};
-use hyper::header::HeaderMap;
+use hyper::header::{HeaderMap, HeaderName};
 use tokio::time::{Sleep, sleep};
-use tonic::Status;
+use tonic::{Status, metadata::MetadataValue};
 
-use super::{call_headers::reject_compression, overload::Permit};
+use super::overload::Permit;
 use crate::net::Port;
 use crate::net::unfinished::{self, Unfinished};
 use crate::service::frame::PREFIX_BYTES;
@@ -120,6 +120,23 @@ impl RequestBody {
     /// Time at which the message of a call admitted at `admitted_at` was complete.
     pub(super) fn completed_at(&self, admitted_at: Instant) -> Instant {
         if self.arrival.deadline.is_some() { Instant::now() } else { admitted_at }
+    }
+}
+
+/// Header with the compression of the messages.
+const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+
+/// Refuses a call whose message is compressed.
+fn reject_compression(headers: &HeaderMap) -> Result<(), Status> {
+    match headers.get(GRPC_ENCODING) {
+        Some(encoding) if encoding != "identity" => {
+            let encoding = encoding.to_str().unwrap_or("?");
+            let text = format!("Content is compressed with `{encoding}` which isn't supported");
+            let mut status = Status::unimplemented(text);
+            status.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static("identity"));
+            Err(status)
+        }
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -279,6 +296,7 @@ impl MessageBuffer {
 mod tests {
     use std::{collections::VecDeque, convert::Infallible};
 
+    use hyper::header::HeaderValue;
     use tonic::Code;
 
     use super::*;
@@ -357,5 +375,17 @@ mod tests {
         for started in [b"\0\0\0\0\x05", b"\x02\0\0\0\x01"] {
             assert!(MessageBuffer::default().push(Bytes::from_static(started), 4).is_err());
         }
+    }
+
+    #[test]
+    fn compressed_requests_are_rejected_with_the_accepted_encoding() {
+        let mut headers = HeaderMap::new();
+        assert!(reject_compression(&headers).is_ok());
+        headers.insert("grpc-encoding", HeaderValue::from_static("identity"));
+        assert!(reject_compression(&headers).is_ok());
+        headers.insert("grpc-encoding", HeaderValue::from_static("gzip"));
+        let status = reject_compression(&headers).expect_err("is rejected");
+        assert_eq!(status.code(), Code::Unimplemented);
+        assert_eq!(status.metadata().get("grpc-accept-encoding").expect("present"), "identity");
     }
 }

@@ -13,11 +13,11 @@ use tollgate_gate::SHOULD_RATE_LIMIT_PATH;
 use tollgate_proto::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
 
-use super::dispatch::{Dispatch, side_services};
-use super::service::{AnswerFuture, Call, UnaryService, answer_decoded};
-use super::{connection::Connections, request_body::MessageLimits, unread_responses::StallDetector};
+use super::connection::{Connections, Dispatch, side_services};
+use super::unary::{AnswerFuture, UnaryService, answer_decoded};
+use super::{request_body::MessageLimits, responses::StallDetector};
 use crate::readiness::Readiness;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,8 +42,8 @@ impl RateLimitService for Recorder {
 }
 
 impl UnaryService for Recorder {
-    fn answer(&self, call: Call) -> AnswerFuture<'_> {
-        answer_decoded(self, call)
+    fn answer(&self, metadata: MetadataMap, message: Bytes, _: Option<Duration>) -> AnswerFuture<'_> {
+        answer_decoded(self, metadata, &message)
     }
 }
 

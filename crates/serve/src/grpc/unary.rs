@@ -1,26 +1,35 @@
-//! Unary path of `ShouldRateLimit`, from request bytes to response bytes.
+//! Unary path of `ShouldRateLimit`, from request bytes to response bytes, and the rate-limit service behind it.
 //!
 //! Implemented here rather than by tonic's server, whose path supports streams of any length, compression and any kind
 //! of body, which took a tenth of the CPU time of a call. Callers see no difference, except that data after the first
 //! message of a request is ignored.
 
-use std::task::{Context, Poll, ready};
-use std::{future::poll_fn, mem, pin::Pin, sync::Arc, thread, time::Instant};
+use std::future::{Ready, poll_fn, ready};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use std::{mem, pin::Pin, sync::Arc, thread};
 
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Either};
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, http::request::Parts};
+use prost::Message as _;
+use tollgate_core::lease::LeaseId;
+use tollgate_gate::SHED_MESSAGE;
+use tollgate_limiter::Deadline;
+use tollgate_proto::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
+};
+use tollgate_telemetry::traces::{Span, Tracer};
 use tonic::{Code, Status, body::Body, metadata::MetadataMap};
 
-use super::overload::{Overloaded, Permit};
+use super::overload::{Overloaded, Permit, store_deadline};
 use super::request_body::{MessageLimits, RequestBody, WholeMessages};
-use super::response_body::ResponseBody;
-use super::service::{Call, UnaryService};
-use tollgate_gate::SHED_MESSAGE;
-
+use super::responses::ResponseBody;
 use crate::net::Port;
-use crate::service::Answer;
 use crate::service::metrics::{self, refused};
+use crate::service::{Answer, RequestError, Service};
 
 /// Answers an admitted call with `service`, if its message is within `limits`. `may_be_reset` is whether the poll that read
 /// the call read resets too.
@@ -31,7 +40,7 @@ pub(super) fn respond<T: UnaryService>(
     may_be_reset: bool,
     limits: MessageLimits,
 ) -> impl Future<Output = Response<ResponseBody>> + Send {
-    let (Parts { headers, mut extensions, .. }, body) = request.into_parts();
+    let (Parts { headers, .. }, body) = request.into_parts();
     // Not an asynchronous function, whose future would have room for its arguments twice.
     async move {
         let mut latency = LatencyRecorder { since: permit.admitted_at, outcome: CallOutcome::Unrecorded };
@@ -42,14 +51,12 @@ pub(super) fn respond<T: UnaryService>(
             latency.outcome = CallOutcome::Shed;
             return ShedCall::new(body, limits).await;
         }
-        permit.annotate(&mut extensions);
         let mut body = RequestBody::new(body, limits.timeout);
         let received = body.receive(&headers, limits.max_bytes, &mut permit).await;
         latency.since = body.completed_at(permit.admitted_at);
         let result = match received {
             Ok(message) => {
-                let metadata = MetadataMap::from_headers(headers);
-                let mut answer = service.answer(Call::from_parts(metadata, extensions, message));
+                let mut answer = service.answer(MetadataMap::from_headers(headers), message, permit.waited());
                 // Waiting for the store costs the worker nothing.
                 poll_fn(|cx| {
                     let poll = Pin::new(&mut answer).poll(cx);
@@ -124,8 +131,8 @@ impl Drop for LatencyRecorder {
     }
 }
 
-fn encode(answer: Answer<Bytes>) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::message(answer.message, answer.permits));
+fn encode(answer: Answer) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::message(answer.frame, answer.permits));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
@@ -144,9 +151,154 @@ impl Future for ShedCall {
     type Output = Response<ResponseBody>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        while let Some(Ok(_)) = ready!(Pin::new(&mut self.0).poll_frame(cx)) {}
+        while let Some(Ok(_)) = std::task::ready!(Pin::new(&mut self.0).poll_frame(cx)) {}
         metrics::answered("overloaded");
         let status = Status::unavailable(SHED_MESSAGE);
         Poll::Ready(ResponseBody::wrap(status.into_http::<Body>()))
+    }
+}
+
+/// Service that answers a call from the bytes of its message.
+pub trait UnaryService: RateLimitService {
+    /// Answers a call with this metadata, which has waited for some time; with `None`, no time is left to call the store.
+    fn answer(&self, metadata: MetadataMap, message: Bytes, waited: Option<Duration>) -> AnswerFuture<'_>;
+}
+
+type AnswerResult = Result<Answer, Status>;
+
+/// Answer to a call, in progress.
+pub type AnswerFuture<'a> = Either<Ready<AnswerResult>, BoxFuture<'a, AnswerResult>>;
+
+/// Answers a call with a service that is a stub.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn answer_decoded<'a>(
+    service: &'a impl RateLimitService,
+    metadata: MetadataMap,
+    message: &[u8],
+) -> AnswerFuture<'a> {
+    let request = match decode(message) {
+        Ok(message) => tonic::Request::from_parts(metadata, Default::default(), message),
+        Err(status) => return Either::Left(ready(Err(status))),
+    };
+    let response = service.should_rate_limit(request);
+    Either::Right(response.map(|response| Ok(Answer::framed(response?.get_ref()))).boxed())
+}
+
+/// [`Service`] behind the generated trait. Permits of the lease that a response names are in its extensions.
+#[derive(Debug)]
+pub struct RateLimitAdapter {
+    pub service: Service,
+    pub tracer: Option<Tracer>,
+}
+
+impl RateLimitAdapter {
+    fn span(&self, metadata: &MetadataMap, domain: &str, descriptors: usize) -> Span {
+        self.tracer.as_ref().map_or_else(Span::off, |tracer| tracer.start(metadata, domain, descriptors))
+    }
+
+    /// Deadline of the store for a call that has waited.
+    fn deadline(&self, metadata: &MetadataMap, waited: Option<Duration>) -> Deadline {
+        if self.service.decides_at_once() {
+            return Deadline::UNKNOWN;
+        }
+        store_deadline(metadata.as_ref(), waited)
+    }
+
+    async fn answer_call(&self, metadata: &MetadataMap, message: &[u8], deadline: Deadline) -> AnswerResult {
+        let Some(request) = self.service.read(message) else {
+            // Boxed, so that the future of the usual case stays small.
+            let answer = async { self.respond(&self.service, metadata, &decode(message)?, deadline).await };
+            return Box::pin(answer).await;
+        };
+        let mut span = self.span(metadata, request.domain, request.descriptors.len());
+        self.service.answer(&request, deadline, &mut span).await.map_err(|error| status(&error))
+    }
+
+    /// Answers a call whose message was decoded.
+    async fn respond(
+        &self,
+        service: &Service,
+        metadata: &MetadataMap,
+        request: &RateLimitRequest,
+        deadline: Deadline,
+    ) -> AnswerResult {
+        let mut span = self.span(metadata, &request.domain, request.descriptors.len());
+        service.respond(request, deadline, &mut span).await.map_err(|error| status(&error))
+    }
+}
+
+impl UnaryService for RateLimitAdapter {
+    fn answer(&self, metadata: MetadataMap, message: Bytes, waited: Option<Duration>) -> AnswerFuture<'_> {
+        let deadline = self.deadline(&metadata, waited);
+        if !self.service.decides_at_once() {
+            return Either::Right(
+                async move { self.answer_call(&metadata, &message, deadline).await }.boxed(),
+            );
+        }
+        // A future that is ready at once need not be boxed.
+        let answer = self.answer_call(&metadata, &message, deadline).now_or_never();
+        debug_assert!(answer.is_some(), "the memory store never waits");
+        // The dropped attempt may have charged, and must not be repeated.
+        Either::Left(ready(answer.unwrap_or_else(|| Err(Status::internal("no answer")))))
+    }
+}
+
+fn decode(message: &[u8]) -> Result<RateLimitRequest, Status> {
+    RateLimitRequest::decode(message).map_err(|error| {
+        refused("malformed", None, &error.to_string());
+        Status::internal(error.to_string())
+    })
+}
+
+type ResponseFuture<'a> = BoxFuture<'a, Result<tonic::Response<RateLimitResponse>, Status>>;
+
+impl RateLimitService for RateLimitAdapter {
+    fn should_rate_limit<'s, 'a>(&'s self, request: tonic::Request<RateLimitRequest>) -> ResponseFuture<'a>
+    where
+        's: 'a,
+        Self: 'a,
+    {
+        Box::pin(async move {
+            let metadata = request.metadata();
+            // Named by the caller.
+            let lease = request.extensions().get::<LeaseId>().copied();
+            let named = lease.map(|lease| self.service.clone().with_lease(lease));
+            let service = named.as_ref().unwrap_or(&self.service);
+            let deadline = self.deadline(metadata, Some(Duration::ZERO));
+            let answer = self.respond(service, metadata, request.get_ref(), deadline).await?;
+            let message = answer.message().map_err(|error| Status::internal(error.to_string()))?;
+            let mut response = tonic::Response::new(message);
+            if let Some(permits) = answer.permits {
+                response.extensions_mut().insert(permits);
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// Maps failures to UNAVAILABLE, so that the proxy's `failure_mode_deny` applies. Being over the limit is not an
+/// error.
+fn status(error: &RequestError) -> Status {
+    match error {
+        RequestError::Invalid { .. } => Status::invalid_argument(error.to_string()),
+        RequestError::IdConflict => Status::already_exists(error.to_string()),
+        RequestError::NoRules | RequestError::Store(_) => Status::unavailable(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_store::StoreError;
+
+    #[test]
+    fn only_a_malformed_request_is_an_invalid_argument() {
+        let code = |error| status(&error).code();
+        assert_eq!(
+            code(RequestError::Invalid { reason: "domain", text: "no domain".to_owned() }),
+            Code::InvalidArgument
+        );
+        assert_eq!(code(RequestError::NoRules), Code::Unavailable);
+        assert_eq!(code(RequestError::Store(StoreError::MalformedReply)), Code::Unavailable);
     }
 }

@@ -21,14 +21,11 @@ pub struct StallTimeout<I> {
 }
 
 impl<I> StallTimeout<I> {
-    /// Fails writes that make no progress for `write_timeout`.
-    pub const fn new(io: I, write_timeout: Duration) -> Self {
-        Self { io, write_timeout, write_deadline: None, preface: None }
-    }
-
-    /// Fails reads too unless the HTTP/2 preface arrives within `timeout`.
-    pub fn with_preface_timeout(self, timeout: Duration) -> Self {
-        Self { preface: Some((PrefaceReader::default(), Box::pin(sleep(timeout)))), ..self }
+    /// Fails writes that make no progress for `write_timeout`, and reads too unless the HTTP/2 preface arrives within
+    /// `preface_timeout`, if there is one.
+    pub fn new(io: I, write_timeout: Duration, preface_timeout: Option<Duration>) -> Self {
+        let preface = preface_timeout.map(|timeout| (PrefaceReader::default(), Box::pin(sleep(timeout))));
+        Self { io, write_timeout, write_deadline: None, preface }
     }
 
     /// Applies the write timeout to the result of a write.
@@ -144,7 +141,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_stops_reading_times_out_and_a_slow_one_does_not() {
         let (near, mut far) = duplex(4);
-        let mut near = StallTimeout::new(near, SHORT_TIMEOUT * 4);
+        let mut near = StallTimeout::new(near, SHORT_TIMEOUT * 4, None);
         let sending =
             tokio::spawn(async move { near.write_all(&[7; 64]).await.map_err(|error| error.kind()) });
         // A slow reader: less than is sent, but some, for longer than the timeout.
@@ -165,7 +162,7 @@ mod tests {
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64", true),
         ] {
             let (near, mut far) = duplex(64);
-            let mut near = StallTimeout::new(near, LONG_TIMEOUT).with_preface_timeout(SHORT_TIMEOUT);
+            let mut near = StallTimeout::new(near, LONG_TIMEOUT, Some(SHORT_TIMEOUT));
             far.write_all(sent).await.expect("room");
             near.read_exact(&mut vec![0; sent.len()]).await.expect("sent");
             let timeout = if is_complete { SHORT_TIMEOUT * 4 } else { LONG_TIMEOUT };

@@ -93,7 +93,8 @@ impl BannedFrames {
 fn banned<'p>(parts: &'p Parts<'_, '_, '_>) -> Option<(&'p Limited<'p>, State)> {
     let decision = parts.decision;
     let [Status::Limited(limited)] = &*decision.statuses else { return None };
-    let is_other = decision.listed.is_some()
+    let is_other = decision.degraded.is_some()
+        || decision.listed.is_some()
         || decision.shed.is_some()
         || limited.is_quota
         || !limited.several.is_empty();
@@ -101,6 +102,6 @@ fn banned<'p>(parts: &'p Parts<'_, '_, '_>) -> Option<(&'p Limited<'p>, State)> 
     (decision.code == Code::OverLimit).then(|| {
         let until_reset = whole_seconds(limited.until_reset());
         let (quota, algorithm) = (limited.quota, limited.algorithm);
-        (limited, State { ban, quota, algorithm, until_reset, retry_after: parts.times.retry_after })
+        (limited, State { ban, quota, algorithm, until_reset, retry_after: parts.retry_after })
     })
 }

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use tollgate_core::clock::{Clock, Timestamp};
-use tollgate_core::{ban::Ban, descriptor::Descriptor};
-use tollgate_limiter::Spread;
+use tollgate_core::{clock::Timestamp, descriptor::Descriptor};
 use tollgate_limiter::decision::{Decision, Limited};
-use tollgate_proto::envoy::config::core::v3::HeaderValue;
 
-use super::{HeaderStyle, ResponseOptions};
+use super::{HeaderStyle, Parts, ResponseOptions};
 
 /// Mark of a response decided without the store.
 const DEGRADED_HEADER: (&str, &str) = ("x-ratelimit-policy", "degraded");
@@ -25,85 +22,67 @@ const RATELIMIT: [&str; 3] = ["RateLimit-Limit", "RateLimit-Remaining", "RateLim
 /// The most widespread names.
 const X_RATELIMIT: [&str; 3] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
 
-/// Receiver of the headers of a response.
-pub(super) trait HeaderSink {
-    /// Adds a header.
-    fn push(&mut self, name: &str, value: &str);
-}
-
-impl HeaderSink for Vec<HeaderValue> {
-    fn push(&mut self, name: &str, value: &str) {
-        Self::push(self, header(name, value.into()));
-    }
-}
-
 /// Adds the headers of the configured style, `Retry-After` on a denial unless it is off, and the marks of a degraded response, of a
-/// ban, and of a request that was shed. `ban` is the decision's.
+/// ban, and of a request that was shed. `push` adds one header.
 pub(super) fn add(
-    headers: &mut impl HeaderSink,
+    push: &mut impl FnMut(&str, &str),
     options: &ResponseOptions,
-    decision: &Decision<'_>,
-    times: &ResponseTimes<'_>,
-    ban: Option<&Ban>,
+    Parts { decision, clock, retry_after, .. }: &Parts<'_, '_, '_>,
 ) {
     if options.headers != HeaderStyle::Off
         && let Some((_, governing)) = decision.governing()
     {
         let reset = match options.headers {
             HeaderStyle::Off => None,
-            HeaderStyle::Ratelimit => Some(add_triple(headers, options, governing, RATELIMIT)),
-            HeaderStyle::XRatelimit => Some(add_triple(headers, options, governing, X_RATELIMIT)),
+            HeaderStyle::Ratelimit => Some(add_triple(push, options, governing, RATELIMIT)),
+            HeaderStyle::XRatelimit => Some(add_triple(push, options, governing, X_RATELIMIT)),
             HeaderStyle::Ietf => {
-                add_ietf(headers, decision, governing);
+                add_ietf(push, decision, governing);
                 None
             }
         };
         let reset_at = options.header_names.reset_at.as_deref();
         if let Some(name) = reset.filter(|name| Some(*name) != reset_at) {
-            push_number(headers, name, whole_seconds(governing.until_reset()));
+            push_number(push, name, whole_seconds(governing.until_reset()));
         }
         if let Some(name) = reset_at {
-            push_number(headers, name, times.unix_seconds(governing.until_reset()));
+            push_number(push, name, unix_seconds(clock.now(), governing.until_reset()));
         }
     }
-    if let Some(seconds) = times.retry_after.filter(|_| options.retry_after_header) {
-        push_number(headers, "Retry-After", seconds);
+    if let Some(seconds) = retry_after.filter(|_| options.retry_after_header) {
+        push_number(push, "Retry-After", seconds);
     }
-    let is_banned = ban.is_some_and(|ban| ban.is_enforced);
+    let is_banned = decision.ban().is_some_and(|ban| ban.is_enforced);
     for (is_marked, (name, value)) in [
         (decision.degraded.is_some(), DEGRADED_HEADER),
         (is_banned, BANNED_HEADER),
         (decision.shed.is_some(), SHED_HEADER),
     ] {
         if is_marked {
-            headers.push(name, value);
+            push(name, value);
         }
     }
 }
 
-fn push_number(headers: &mut impl HeaderSink, name: &str, number: u64) {
-    headers.push(name, itoa::Buffer::new().format(number));
-}
-
-pub(super) fn header(name: &str, value: String) -> HeaderValue {
-    HeaderValue { key: name.into(), value, raw_value: Vec::new() }
+fn push_number(push: &mut impl FnMut(&str, &str), name: &str, number: u64) {
+    push(name, itoa::Buffer::new().format(number));
 }
 
 /// Adds limit and remaining hits, and returns the name of the reset.
 fn add_triple<'a>(
-    headers: &mut impl HeaderSink,
+    push: &mut impl FnMut(&str, &str),
     options: &'a ResponseOptions,
     governing: &Limited<'_>,
     [limit, remaining, reset]: [&'a str; 3],
 ) -> &'a str {
     let names = &options.header_names;
-    push_number(headers, names.limit.as_deref().unwrap_or(limit), governing.quota.limit);
-    push_number(headers, names.remaining.as_deref().unwrap_or(remaining), governing.verdict.remaining);
+    push_number(push, names.limit.as_deref().unwrap_or(limit), governing.quota.limit);
+    push_number(push, names.remaining.as_deref().unwrap_or(remaining), governing.verdict.remaining);
     names.reset.as_deref().unwrap_or(reset)
 }
 
 /// Adds `RateLimit-Policy` with every limit of the request, and `RateLimit` with the state of the governing one.
-fn add_ietf(headers: &mut impl HeaderSink, decision: &Decision<'_>, governing: &Limited<'_>) {
+fn add_ietf(push: &mut impl FnMut(&str, &str), decision: &Decision<'_>, governing: &Limited<'_>) {
     let policy = |limited: &Limited<'_>| {
         let (name, quota) = (policy_name(limited), limited.quota);
         if limited.algorithm.holds_permits() {
@@ -119,9 +98,9 @@ fn add_ietf(headers: &mut impl HeaderSink, decision: &Decision<'_>, governing: &
             policies.push(policy);
         }
     }
-    headers.push("RateLimit-Policy", &policies.join(", "));
+    push("RateLimit-Policy", &policies.join(", "));
     let (remaining, until) = (governing.verdict.remaining, whole_seconds(governing.until_reset()));
-    headers.push("RateLimit", &format!("{};r={remaining};t={until}", policy_name(governing)));
+    push("RateLimit", &format!("{};r={remaining};t={until}", policy_name(governing)));
 }
 
 /// Label of the limit as a structured-field string (RFC 9651).
@@ -142,34 +121,17 @@ fn policy_name(limited: &Limited<'_>) -> String {
 /// response, and the difference of the clocks, so that all responses in a window report the same Unix time.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(50);
 
-/// Times of one response.
-#[derive(Debug)]
-pub(super) struct ResponseTimes<'a> {
-    clock: &'a Clock,
-    /// `Retry-After` of a denial in seconds: until the limits admit the request, and the delay of its key.
-    pub(super) retry_after: Option<u64>,
+/// `Retry-After` of a denial in seconds: until the limits admit the request, and the delay of its key.
+pub(super) fn retry_after(
+    decision: &Decision<'_>,
+    domain: &str,
+    descriptors: &[Descriptor<'_>],
+) -> Option<u64> {
+    decision.spread_retry_after(domain, descriptors).map(|wait| whole_seconds(wait).max(1))
 }
 
-impl<'a> ResponseTimes<'a> {
-    /// Times of a response to a request with these descriptors.
-    pub(super) fn of(
-        clock: &'a Clock,
-        decision: &Decision<'_>,
-        domain: &str,
-        descriptors: &[Descriptor<'_>],
-    ) -> Self {
-        let spread = Spread { domain, descriptors };
-        let retry_after = decision.spread_retry_after(&spread);
-        Self { clock, retry_after: retry_after.map(|wait| whole_seconds(wait).max(1)) }
-    }
-
-    /// Unix time in seconds after `wait`, rounded up.
-    pub(super) fn unix_seconds(&self, wait: Duration) -> u64 {
-        unix_seconds(self.clock.now(), wait)
-    }
-}
-
-fn unix_seconds(now: Timestamp, wait: Duration) -> u64 {
+/// Unix time in seconds at `wait` after a time, rounded up.
+pub(super) fn unix_seconds(now: Timestamp, wait: Duration) -> u64 {
     let then = Duration::from_micros(now.as_micros()).saturating_add(wait);
     whole_seconds(then.saturating_sub(CLOCK_TOLERANCE))
 }

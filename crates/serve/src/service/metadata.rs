@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde_json::{Map, Value as Json};
 use tollgate_core::descriptor::Descriptor;
-use tollgate_core::lease::{self, LeaseId};
 use tollgate_limiter::deciding_rule::{Deciding, NamedText};
 use tollgate_limiter::decision::{Code, Decision, Limited, Status};
 use tollgate_proto::envoy::extensions::common::ratelimit::v3::{
@@ -16,8 +15,8 @@ use tollgate_proto::envoy::{service::ratelimit::v3::RateLimitRequest, r#type::v3
 
 use super::{NamedDecisions, ResponseOptions};
 
-/// Returns the metadata of a response to `request`.
-pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct {
+/// Returns the fields of the metadata that describe a request and its rules.
+pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> BTreeMap<String, Value> {
     let mut fields = BTreeMap::from([
         ("domain".to_owned(), text(&request.domain)),
         ("descriptors".to_owned(), list(descriptors(request, decision))),
@@ -33,18 +32,7 @@ pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct 
     if !passed.is_empty() {
         fields.insert("metadata".to_owned(), json(&Json::Object(passed)));
     }
-    Struct { fields }
-}
-
-/// Adds fields with these texts under a key.
-pub(super) fn add(metadata: &mut Struct, key: &str, fields: [(&str, &str); 2]) {
-    let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), text(value))).collect();
-    metadata.fields.insert(key.to_owned(), value(Kind::StructValue(Struct { fields })));
-}
-
-/// Adds the id of the lease, which releases its permits when sent back in a `lease` entry.
-pub(super) fn add_lease(metadata: &mut Struct, lease: LeaseId) {
-    metadata.fields.insert(lease::KEY.to_owned(), text(&lease.to_string()));
+    fields
 }
 
 fn descriptors(request: &RateLimitRequest, decision: &Decision<'_>) -> impl Iterator<Item = Value> {
@@ -158,9 +146,6 @@ fn list(values: impl Iterator<Item = Value>) -> Value {
 const fn value(kind: Kind) -> Value {
     Value { kind: Some(kind) }
 }
-
-/// Key of the metadata.
-pub(super) const KEY: &str = "decision";
 
 /// The rule or list that decided a request, with its counted key. Texts are bounded, and may be empty.
 #[derive(Debug)]

@@ -12,14 +12,15 @@ mod settings;
 mod tests;
 
 use bytes::Bytes;
-use tollgate_core::{descriptor::Descriptor, lease::LeaseId};
-use tollgate_limiter::decision::{Code, Decision, Status};
+use prost::{DecodeError, Message as _};
+use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
+use tollgate_limiter::decision::{Code, Decision};
 use tollgate_limiter::{Deadline, HeldPermits, Limiter};
 use tollgate_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tollgate_store::StoreError;
 use tollgate_telemetry::traces::Span;
 
-use self::{banned_frames::BannedFrames, headers::ResponseTimes, metadata::NamedDecision};
+use self::banned_frames::BannedFrames;
 
 pub use self::settings::{HeaderNames, HeaderStyle, NamedDecisions, ResponseOptions};
 pub use self::{decode::PlainRequest, metrics::refused};
@@ -35,26 +36,39 @@ pub struct Service {
 
 /// Answer to a request.
 #[derive(Debug)]
-pub struct Answer<M> {
-    /// The message, or its frame.
-    pub message: M,
+pub struct Answer {
+    /// The response, framed for gRPC.
+    pub frame: Bytes,
     /// Code of the decision.
     pub code: Code,
-    /// Permits of the lease that the message names. Dropping them releases them, unless they are marked as handed over.
+    /// Permits of the lease that the response names. Dropping them releases them, unless they are marked as handed over.
     pub permits: Option<HeldPermits>,
 }
 
-impl Answer<RateLimitResponse> {
-    /// Frames the message for gRPC.
-    pub fn framed(self) -> Answer<Bytes> {
-        Answer { message: frame::of(&self.message), code: self.code, permits: self.permits }
+impl Answer {
+    /// Decodes the response.
+    ///
+    /// # Errors
+    /// None: the frame was encoded here.
+    pub fn message(&self) -> Result<RateLimitResponse, DecodeError> {
+        RateLimitResponse::decode(self.frame.get(frame::PREFIX_BYTES..).unwrap_or_default())
+    }
+
+    /// The answer of a stub.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub fn framed(message: &RateLimitResponse) -> Self {
+        let prefix = frame::prefix(message.encoded_len());
+        let frame = [&prefix[..], &message.encode_to_vec()].concat().into();
+        Self { frame, code: Code::Ok, permits: None }
     }
 }
 
 /// Content of a response.
 struct Parts<'a, 'r, 'd> {
     decision: &'a Decision<'r>,
-    times: ResponseTimes<'a>,
+    clock: &'a Clock,
+    /// `Retry-After` of a denial, in seconds.
+    retry_after: Option<u64>,
     descriptors: &'a [Descriptor<'d>],
     permits: Option<&'a HeldPermits>,
 }
@@ -113,10 +127,11 @@ impl Service {
         request: &RateLimitRequest,
         deadline: Deadline,
         span: &mut Span,
-    ) -> Result<Answer<RateLimitResponse>, RequestError> {
+    ) -> Result<Answer, RequestError> {
+        let described = Some(request).filter(|_| self.options.dynamic_metadata);
         let answer = match decode::descriptors(request, &RequestBounds::default()) {
             Ok(descriptors) => {
-                let encode = |parts: &Parts<'_, '_, '_>| self.message(Some(request), parts);
+                let encode = |parts: &Parts<'_, '_, '_>| frame::encode(&self.options, parts, described);
                 self.decide(&request.domain, &descriptors, deadline, span, encode).await
             }
             Err(error) => Err(error),
@@ -134,18 +149,17 @@ impl Service {
         PlainRequest::read(message, &RequestBounds::default())
     }
 
-    /// Decides as [`Self::respond`], and returns the encoded response.
+    /// Decides as [`Self::respond`].
     pub async fn answer(
         &self,
         request: &PlainRequest<'_>,
         deadline: Deadline,
         span: &mut Span,
-    ) -> Result<Answer<Bytes>, RequestError> {
+    ) -> Result<Answer, RequestError> {
         let encode = |parts: &Parts<'_, '_, '_>| {
-            let encode = || frame::encode(&self.options, parts);
-            if !self.has_plain_response(parts) {
-                frame::of(&self.message(None, parts))
-            } else if self.options.header_names.reset_at.is_some() {
+            let encode = || frame::encode(&self.options, parts, None);
+            // A response with a point in time differs each time.
+            if self.options.problem_body || self.options.header_names.reset_at.is_some() {
                 encode()
             } else {
                 self.banned.get(request.bytes, parts, encode)
@@ -161,14 +175,14 @@ impl Service {
         self.limiter.decides_at_once()
     }
 
-    async fn decide<M>(
+    async fn decide(
         &self,
         domain: &str,
         descriptors: &[Descriptor<'_>],
         deadline: Deadline,
         span: &mut Span,
-        encode: impl FnOnce(&Parts<'_, '_, '_>) -> M,
-    ) -> Result<Answer<M>, RequestError> {
+        encode: impl FnOnce(&Parts<'_, '_, '_>) -> Bytes,
+    ) -> Result<Answer, RequestError> {
         let rules = self.limiter.rules();
         let rules = rules.get().ok_or(RequestError::NoRules)?;
         let refused = self.limiter.check_lease(&rules, domain, descriptors).err();
@@ -185,52 +199,19 @@ impl Service {
         if self.limiter.has_id_conflict(&decision) {
             return Err(RequestError::IdConflict);
         }
-        let message = encode(&Parts {
+        let frame = encode(&Parts {
             decision: &decision,
-            times: ResponseTimes::of(&self.limiter.clock, &decision, domain, descriptors),
+            clock: &self.limiter.clock,
+            retry_after: headers::retry_after(&decision, domain, descriptors),
             descriptors,
             permits: permits.as_ref(),
         });
-        Ok(Answer { message, code: decision.code, permits })
-    }
-
-    /// Whether the response has only statuses, headers, and metadata of a ban and of what decided.
-    fn has_plain_response(&self, Parts { decision, permits, .. }: &Parts<'_, '_, '_>) -> bool {
-        let has_body = self.options.problem_body && decision.code == Code::OverLimit;
-        let sheds = || decision.statuses.iter().any(|status| status.denying_shed().is_some());
-        !has_body && permits.is_none() && decision.degraded.is_none() && !sheds()
-    }
-
-    /// The response message. Metadata that describes the request is added if `request` is given.
-    fn message(&self, request: Option<&RateLimitRequest>, parts: &Parts<'_, '_, '_>) -> RateLimitResponse {
-        let Parts { decision, times, descriptors, permits } = parts;
-        let (mut message, ban) = (frame::response(decision), decision.ban());
-        headers::add(&mut message.response_headers_to_add, &self.options, decision, times, ban.as_ref());
-        if self.options.problem_body && decision.code == Code::OverLimit {
-            problem::add(&mut message, decision, times);
-        }
-        if let Some(request) = request.filter(|_| self.options.dynamic_metadata) {
-            message.dynamic_metadata = Some(metadata::of(request, decision));
-        }
-        if let Some(degraded) = decision.degraded {
-            let fields = [("policy", degraded.policy.name()), ("reason", degraded.reason)];
-            metadata::add(message.dynamic_metadata.get_or_insert_default(), "degraded", fields);
-        }
-        if let Some(shed) = decision.statuses.iter().find_map(Status::denying_shed) {
-            let fields = [("rule", &*shed.rule.path()), ("priority", shed.priority.name())];
-            metadata::add(message.dynamic_metadata.get_or_insert_default(), "shed", fields);
-        }
-        let named = NamedDecision::of(&self.options, decision, descriptors);
-        frame::merge_metadata(&mut message, ban.as_ref(), named.as_ref());
-        if let Some(permits) = permits {
-            metadata::add_lease(message.dynamic_metadata.get_or_insert_default(), permits.lease());
-        }
-        message
+        Ok(Answer { frame, code: decision.code, permits })
     }
 }
 
 /// Records the outcome of a request in metrics and in `span`, and logs one that is refused.
-fn record<M>(domain: &str, answer: &Result<Answer<M>, RequestError>, span: &mut Span) {
+fn record(domain: &str, answer: &Result<Answer, RequestError>, span: &mut Span) {
     let result = match answer {
         Ok(Answer { code: Code::OverLimit, .. }) => "over_limit",
         Ok(Answer { code: Code::Ok, .. }) => "ok",

@@ -5,11 +5,10 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use tollgate_core::algorithm::Policy;
 use tollgate_core::quota::{Unit, Window};
-use tollgate_limiter::decision::{Code, Decision, Degraded, Limited};
-use tollgate_proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use tollgate_limiter::decision::{Code, Degraded, Limited};
 use tollgate_rules::OnStoreError;
 
-use super::headers::{ResponseTimes, header};
+use super::{Parts, headers::unix_seconds};
 
 /// Problem types of draft-ietf-httpapi-ratelimit-headers-10.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -19,9 +18,9 @@ const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#
 /// Longest window that is stated in seconds.
 const MAX_WINDOW_IN_SECONDS: u32 = 60;
 
-/// Adds the body and its content type to a denial.
-pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>, times: &ResponseTimes<'_>) {
-    let retry_after = times.retry_after.unwrap_or(1);
+/// The body of a denial.
+pub(super) fn body(Parts { decision, clock, retry_after, .. }: &Parts<'_, '_, '_>) -> String {
+    let retry_after = retry_after.unwrap_or(1);
     let retry = format!("retry in {}.", counted(retry_after, "second"));
     let mut body = json!({"title": "Too many requests", "status": 429, "retry_after": retry_after});
     let mut set = |key: &str, value: Value| {
@@ -51,11 +50,10 @@ pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>, tim
         };
         set("type", kind.into());
         set("detail", format!("{sentence}; {retry}").into());
-        set("reset_at", decision.retry_after().map(|wait| times.unix_seconds(wait)).into());
+        set("reset_at", decision.retry_after().map(|wait| unix_seconds(clock.now(), wait)).into());
         set("violated-policies", violated.into_iter().map(policy).collect());
     }
-    response.response_headers_to_add.push(header("Content-Type", "application/problem+json".into()));
-    response.raw_body = body.to_string().into_bytes();
+    body.to_string()
 }
 
 /// The limit that the client waits for: the last one to admit it, or the first one if all are quotas.

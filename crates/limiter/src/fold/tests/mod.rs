@@ -3,7 +3,7 @@
 mod properties;
 
 use super::*;
-use crate::{CounterInspector, Spread, test_prelude::*};
+use crate::{CounterInspector, test_prelude::*};
 
 const SECOND: u64 = 1_000_000;
 
@@ -115,10 +115,9 @@ async fn of_two_limits_that_deny_the_longer_wait_is_reported() {
     instance.statuses(&one("k"), None).await;
     let requested = one("k");
     let wait = instance.decide(&requested, None, |decision| {
-        let spread = Spread { domain: "d", descriptors: &[] };
         (
             decision.retry_after(),
-            decision.spread_retry_after(&spread),
+            decision.spread_retry_after("d", &[]),
             decision.governing().expect("denies").1.until_reset(),
         )
     });

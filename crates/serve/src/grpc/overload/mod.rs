@@ -1,4 +1,4 @@
-//! Admission control: sheds calls that would miss their deadline.
+//! Admission control: sheds calls that would miss their deadline, which follows from their `grpc-timeout`.
 //!
 //! A worker that admits more calls than it can process responds later and later, until every response is late and all
 //! work is wasted. The time to the response of a new call is estimated from the time that it waited in the socket, the
@@ -14,12 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use hyper::{HeaderMap, http::Extensions};
+use hyper::header::{HeaderMap, HeaderName};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeMetrics};
+use tollgate_gate::parse_timeout;
+use tollgate_limiter::Deadline;
 
-use super::call_headers::{self, SkipStore, Waited};
-use super::unread_responses::nanos_of;
+use super::responses::nanos_of;
 use crate::net::read_budget::ReadBudget;
 
 /// Largest expected time to a response at which the store is still called, in percent of the caller's timeout.
@@ -119,7 +120,7 @@ impl AdmissionControl {
         let waited = self.waited(read_budget, now);
         let expected = waited + self.queue_delay();
         let is_contended = expected >= NEGLIGIBLE_DELAY;
-        let timeout = if is_contended { call_headers::grpc_timeout(headers) } else { None };
+        let timeout = if is_contended { grpc_timeout(headers) } else { None };
         let has_store_time = self.has_store_time(expected, timeout)?;
         self.active.fetch_add(1, Ordering::Relaxed);
         Ok(Permit {
@@ -160,10 +161,10 @@ impl AdmissionControl {
 
     fn has_store_time(&self, expected: Duration, timeout: Option<Duration>) -> Result<bool, Overloaded> {
         let Some(timeout) = timeout else { return Ok(true) };
-        if expected <= call_headers::percent_of(timeout, STORE_PERCENT) {
+        if expected <= percent_of(timeout, STORE_PERCENT) {
             return Ok(true);
         }
-        if expected <= call_headers::percent_of(timeout, ADMISSION_PERCENT) {
+        if expected <= percent_of(timeout, ADMISSION_PERCENT) {
             return Ok(false);
         }
         self.warn(expected);
@@ -192,7 +193,11 @@ impl AdmissionControl {
         let mut last = self.last_sample.lock();
         let Some(sample) = &mut *last else {
             let metrics = Handle::try_current().map(|handle| handle.metrics());
-            *last = metrics.ok().map(BusySample::now);
+            *last = metrics.ok().map(|metrics| BusySample {
+                busy: metrics.worker_total_busy_duration(0),
+                metrics,
+                at: Instant::now(),
+            });
             return;
         };
         let now = sample.metrics.worker_total_busy_duration(0);
@@ -230,12 +235,6 @@ impl AdmissionControl {
     }
 }
 
-impl BusySample {
-    fn now(metrics: RuntimeMetrics) -> Self {
-        Self { busy: metrics.worker_total_busy_duration(0), metrics, at: Instant::now() }
-    }
-}
-
 impl Permit {
     /// Begins to process the call, unless it waited too long since it was admitted.
     pub(super) fn begin(&mut self) -> Result<(), Overloaded> {
@@ -259,13 +258,10 @@ impl Permit {
         Ok(())
     }
 
-    /// Adds to the extensions of the call what remains of its time for the store.
-    pub(super) fn annotate(&self, extensions: &mut Extensions) {
-        if !self.has_store_time {
-            extensions.insert(SkipStore);
-        } else if self.waited >= NEGLIGIBLE_DELAY {
-            extensions.insert(Waited(self.waited));
-        }
+    /// Time that the call has waited, zero if that is negligible; `None` if no time is left to call the store.
+    pub(super) fn waited(&self) -> Option<Duration> {
+        let waited = if self.waited < NEGLIGIBLE_DELAY { Duration::ZERO } else { self.waited };
+        self.has_store_time.then_some(waited)
     }
 
     /// Stops counting the call while it waits for input or for the store.
@@ -292,6 +288,28 @@ impl Drop for Permit {
             self.control.completed_units.fetch_add(CALL_UNITS, Ordering::Relaxed);
         }
     }
+}
+
+/// Header with the caller's timeout.
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// Share of the caller's timeout that a decision may take, in percent. The rest is for the network and the queues.
+const DECISION_PERCENT: u32 = 65;
+
+/// Deadline of the store for a call with these headers, given the time that it has [waited](Permit::waited).
+pub(super) fn store_deadline(headers: &HeaderMap, waited: Option<Duration>) -> Deadline {
+    let Some(waited) = waited else { return Deadline::Exceeded };
+    let share = |timeout| percent_of(timeout, DECISION_PERCENT).saturating_sub(waited);
+    Deadline::At(grpc_timeout(headers).map(share))
+}
+
+/// Timeout that the caller sent, if it is readable.
+fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(GRPC_TIMEOUT).and_then(|header| parse_timeout(header.as_bytes()))
+}
+
+fn percent_of(timeout: Duration, percent: u32) -> Duration {
+    timeout * percent / 100
 }
 
 /// Largest expected time to a response at which a call is left to HTTP/2, in percent of the caller's timeout. Below that
@@ -337,8 +355,7 @@ impl EarlyAdmission {
         let expected = *self.expected.get_or_insert_with(|| control.expected(read_budget, now()));
         let cost = Duration::from_nanos(control.call_cost.load(Ordering::Relaxed));
         let expected = cost * (self.admitted * QUEUES) + expected;
-        let is_late =
-            expected >= NEGLIGIBLE_DELAY && expected > call_headers::percent_of(timeout, EARLY_PERCENT);
+        let is_late = expected >= NEGLIGIBLE_DELAY && expected > percent_of(timeout, EARLY_PERCENT);
         if is_late && !self.has_refused {
             self.has_refused = true;
             control.warn(expected);

@@ -5,7 +5,7 @@ use hyper::header::HeaderValue;
 use super::*;
 
 fn headers(timeout: &'static str) -> HeaderMap {
-    HeaderMap::from_iter([(call_headers::GRPC_TIMEOUT, HeaderValue::from_static(timeout))])
+    HeaderMap::from_iter([(GRPC_TIMEOUT, HeaderValue::from_static(timeout))])
 }
 
 /// Admits a call that did not wait.
@@ -67,14 +67,11 @@ fn a_call_that_waited_longer_than_expected_is_shed_when_its_task_runs() {
     let begin_after = |millis| {
         let mut permit = admit(&control, &headers).expect("admitted");
         let begun = permit.begin_at(permit.admitted_at + Duration::from_millis(millis));
-        let mut extensions = Extensions::new();
-        permit.annotate(&mut extensions);
-        let waited = extensions.get().map(|Waited(waited)| waited.as_millis());
-        (begun, extensions.get::<SkipStore>().is_some(), waited)
+        (begun, permit.waited().map(|waited| waited.as_millis()))
     };
-    assert_eq!(begin_after(0), (Ok(()), false, None));
-    assert_eq!(begin_after(2), (Ok(()), false, Some(2)));
-    assert_eq!(begin_after(4), (Ok(()), true, None));
+    assert_eq!(begin_after(0), (Ok(()), Some(0)));
+    assert_eq!(begin_after(2), (Ok(()), Some(2)));
+    assert_eq!(begin_after(4), (Ok(()), None));
     assert_eq!(begin_after(6).0, Err(Overloaded));
     drop(others);
     assert_eq!(control.active.load(Ordering::Relaxed), 0);
@@ -146,4 +143,44 @@ fn calls_are_refused_early_before_they_would_be_rejected_and_never_in_a_short_qu
     let mut other = EarlyAdmission::new(control, ReadBudget::default());
     let left = left_to_http2(&mut other, Duration::from_millis(20), now);
     assert!((10..=11).contains(&left), "a millisecond in each queue is left: {left}");
+}
+
+fn deadline(timeout: &'static str, waited: Option<Duration>) -> Deadline {
+    store_deadline(&headers(timeout), waited)
+}
+
+#[test]
+fn a_decision_may_take_part_of_the_timeout() {
+    for (header, micros) in [
+        ("20m", 13_000),
+        ("1S", 650_000),
+        ("1000u", 650),
+        ("20000n", 13),
+        ("2M", 78_000_000),
+        ("99999999H", 233_999_997_660_000_000),
+        ("0m", 0),
+    ] {
+        let deadline = deadline(header, Some(Duration::ZERO));
+        assert_eq!(deadline, Deadline::At(Some(Duration::from_micros(micros))), "{header}");
+    }
+}
+
+#[test]
+fn a_call_that_waited_too_long_has_no_time_for_the_store() {
+    assert_eq!(deadline("20m", None), Deadline::Exceeded);
+}
+
+#[test]
+fn the_time_that_a_call_has_waited_is_not_left_for_the_store() {
+    let waited = Some(Duration::from_millis(5));
+    assert_eq!(deadline("20m", waited), Deadline::At(Some(Duration::from_millis(8))));
+    assert_eq!(deadline("5m", waited), Deadline::At(Some(Duration::ZERO)));
+    assert_eq!(deadline("", waited), Deadline::UNKNOWN);
+}
+
+#[test]
+fn a_malformed_header_counts_as_absent() {
+    for header in ["", "m", "20", "20ms", "-1m", "+1m", "1.5S", "123456789m", "20x", "?m"] {
+        assert_eq!(deadline(header, Some(Duration::ZERO)), Deadline::UNKNOWN, "{header}");
+    }
 }

@@ -51,10 +51,13 @@ pub fn request(bytes: &[u8]) {
     let Some(request) = request else { return };
     match service.respond(&request, Deadline::UNKNOWN, &mut Span::off()).now_or_never() {
         Some(Ok(response)) => {
-            assert_eq!(response.message.statuses.len(), request.descriptors.len());
-            assert_ne!(response.message.overall_code(), Code::Unknown);
-            response.permits.inspect(HeldPermits::hand_over);
-            assert!(codec.encode(&response.message).is_ok());
+            let message = response.message();
+            assert!(message.is_ok(), "{message:?}");
+            let Ok(message) = message else { return };
+            assert_eq!(message.statuses.len(), request.descriptors.len());
+            assert_ne!(message.overall_code(), Code::Unknown);
+            response.permits.iter().for_each(HeldPermits::hand_over);
+            assert!(codec.encode(&message).is_ok());
         }
         Some(Err(error)) => assert!(matches!(error, RequestError::Invalid { .. }), "{error}"),
         None => assert!(!service.decides_at_once(), "the memory store responds without waiting"),

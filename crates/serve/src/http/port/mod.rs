@@ -166,7 +166,7 @@ impl ConnectionHandler {
             port: self.port,
             activity: Arc::clone(activity),
         };
-        let io = TokioIo::new(StallTimeout::new(io, self.limits.stall));
+        let io = TokioIo::new(StallTimeout::new(io, self.limits.stall, None));
         let mut connection = pin!(self.http1.serve_connection(io, requests));
         let ended = select! {
             biased;

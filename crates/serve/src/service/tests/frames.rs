@@ -1,4 +1,4 @@
-//! Encoded responses, which equal the encoding of the messages.
+//! Encoded responses, which are the same for both readers of requests, and equal the encoding of their messages.
 
 use futures_util::FutureExt as _;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use prost::Message as _;
 
 use super::{bans::BANNING, *};
 
-/// Services that have had the same requests at the same times: one returns messages, and the other one frames.
+/// Services that have had the same requests at the same times: one of decoded messages, and the other one of bytes.
 struct Twins {
     messages: TestService,
     frames: TestService,
@@ -33,19 +33,20 @@ impl Twins {
             return None;
         };
         let answer = self.frames.inner.answer(&plain, Deadline::UNKNOWN, span).await;
-        let (answer, message) = match (answer, expected) {
-            (Result::Ok(answer), Result::Ok(response)) => (answer, response.message),
+        let (answer, expected) = match (answer, expected) {
+            (Result::Ok(answer), Result::Ok(expected)) => (answer, expected),
             (answer, expected) => {
                 assert_eq!(answer.err(), expected.err(), "{request:?}");
                 return None;
             }
         };
-        let frame = frame::of(&message);
-        assert_eq!(answer.message, frame, "{message:?}");
-        let [flag, length @ .., _] = frame.first_chunk::<6>().expect("a message");
+        let message = answer.message().expect("a message");
+        assert_eq!(answer.frame, expected.frame, "{message:?}");
+        let ([flag, length @ ..], encoded) = answer.frame.split_first_chunk::<5>().expect("a message");
+        assert_eq!(encoded, message.encode_to_vec(), "{message:?}");
         assert_eq!((*flag, u32::from_be_bytes(*length) as usize), (0, message.encoded_len()));
-        answer.permits.inspect(HeldPermits::hand_over);
-        Some(answer.message)
+        answer.permits.iter().for_each(HeldPermits::hand_over);
+        Some(answer.frame)
     }
 
     fn advance(&self, seconds: u64) {

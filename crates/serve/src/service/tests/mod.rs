@@ -71,7 +71,7 @@ impl TestService {
         Self::with(Modes::default(), options(HeaderStyle::Ratelimit))
     }
 
-    async fn answer(&self, domain: &str, descriptors: Vec<RateLimitDescriptor>) -> Answer<RateLimitResponse> {
+    async fn answer(&self, domain: &str, descriptors: Vec<RateLimitDescriptor>) -> Answer {
         let request = RateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 };
         self.inner.respond(&request, Deadline::UNKNOWN, &mut Span::off()).await.expect("a response")
     }
@@ -82,8 +82,8 @@ impl TestService {
 
     async fn call_about(&self, domain: &str, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
         let response = self.answer(domain, descriptors).await;
-        response.permits.inspect(HeldPermits::hand_over);
-        response.message
+        response.permits.iter().for_each(HeldPermits::hand_over);
+        response.message().expect("a message")
     }
 
     /// Calls `times` times with one hit on each key, and returns the last response.

@@ -96,7 +96,7 @@ async fn the_latest_written_responses_are_kept() {
         subject.leases.add(&Bytes::from_static(b"m"), &permits);
         subject.leases.written(stream, b"m");
     }
-    assert_eq!(subject.leases.0.responses.lock().written.len(), MAX_WRITTEN);
+    assert_eq!(subject.leases.responses.lock().written.len(), MAX_WRITTEN);
     subject.leases.reset(0);
     assert_eq!(subject.held().await, 1);
     subject.leases.reset(999);

@@ -1,15 +1,68 @@
-//! Connection between the socket and HTTP/2: refuses calls that HTTP/2 need not see, counts those that HTTP/2 resets, and notices
-//! resets that HTTP/2 ignores, those after the response.
+//! HTTP/2 below hyper: the frames between the socket and HTTP/2, of which calls that it need not see are refused; and what HTTP/2
+//! refuses before a call is dispatched, streams that it resets and connections that it ends. The caller's proxy treats these as
+//! failures, and lets requests pass by default, so each is counted and some are logged.
+//!
+//! ```text
+//! socket ──> FrameFilter, with the gate ──> HTTP/2
+//! ```
 
 use std::task::{Context, Poll, ready};
-use std::{io, pin::Pin, time::Instant};
+use std::time::{Duration, Instant};
+use std::{error::Error as _, io, pin::Pin};
 
-use crate::grpc::{overload::EarlyAdmission, unread_responses::UnreadLeases};
-use crate::{net::read_budget::ReadBudget, service::metrics};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate_gate::{
     DATA, FrameHeader, FrameScanner, Gate, Head, Piece, RST_STREAM, ReceivedFrames, Refusals,
 };
+use tollgate_metrics::{CounterFamily, Metric};
+use tollgate_runtime::log_budget::LogBudget;
+
+use super::overload::EarlyAdmission;
+use super::responses::{StallDetector, UnreadLeases};
+use crate::{net::read_budget::ReadBudget, service::metrics};
+
+/// Metrics of HTTP/2.
+pub static METRICS: &[&dyn Metric] = &[&HTTP2_REFUSED];
+
+static HTTP2_REFUSED: CounterFamily<1> = CounterFamily::starting_with(
+    "tollgate_http2_refused_total",
+    &["reason"],
+    "Calls that HTTP/2 reset, and connections that it ended, by error code.",
+    &[["protocol_error"], ["refused_stream"], ["compression_error"], ["enhance_your_calm"]],
+);
+
+/// Lines logged at once, and the time after which there is another one.
+static LOG: LogBudget = LogBudget::new(4, Duration::from_secs(60));
+
+/// Error code of a header block that cannot be read.
+const COMPRESSION_ERROR: u32 = 9;
+
+/// Records a connection that HTTP/2 ends for a fault of the client.
+pub(super) fn connection_ended(error: &hyper::Error) {
+    let error = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    if let Some(reason) = error.filter(|error| error.is_library()).and_then(h2::Error::reason) {
+        record(reason.into(), "connection");
+    }
+}
+
+/// Records a call that HTTP/2 resets, or a connection that it ends.
+fn record(code: u32, scope: &'static str) {
+    // RFC 9113, section 7.
+    let reason = match code {
+        // The response came before the end of the request.
+        0 | 8 => return,
+        1 => "protocol_error",
+        6 => "frame_size_error",
+        7 => "refused_stream",
+        COMPRESSION_ERROR => "compression_error",
+        11 => "enhance_your_calm",
+        _ => "other",
+    };
+    HTTP2_REFUSED.increment([reason]);
+    if let Some(suppressed) = LOG.take() {
+        tracing::warn!(reason, scope, suppressed, "refused by HTTP/2");
+    }
+}
 
 /// Bytes of answers to refused calls at which nothing more is read: the client does not read them.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -17,10 +70,10 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Bytes of a frame that is held which are read at once.
 const CHUNK_BYTES: usize = 512;
 
-/// Connection that drops the frames of refused calls and sends the answers to them. Reports written data and resets to its
+/// Connection between the socket and HTTP/2, which drops the frames of refused calls and sends the answers to them. Reports written data and resets to its
 /// [`UnreadLeases`], and resets to its [`ReadBudget`].
 #[derive(Debug)]
-pub(in crate::grpc) struct FrameFilter<I> {
+pub(super) struct FrameFilter<I> {
     io: I,
     received: ReceivedFrames,
     sent: SentFrames,
@@ -34,7 +87,7 @@ pub(in crate::grpc) struct FrameFilter<I> {
 #[derive(Debug)]
 struct Calls {
     admission: EarlyAdmission,
-    leases: UnreadLeases,
+    responses: StallDetector,
     read_budget: ReadBudget,
 }
 
@@ -48,7 +101,7 @@ impl Gate for Calls {
     }
 
     fn reset(&mut self, stream: u32) {
-        self.leases.reset(stream);
+        self.responses.leases().reset(stream);
         self.read_budget.reset();
     }
 }
@@ -80,7 +133,7 @@ impl SentFrames {
                 payload.extend_from_slice(part);
                 match <[u8; 4]>::try_from(payload.as_slice()) {
                     _ if payload.len() < frame.length => {}
-                    Ok(code) if frame.kind == RST_STREAM => super::record(u32::from_be_bytes(code), "call"),
+                    Ok(code) if frame.kind == RST_STREAM => record(u32::from_be_bytes(code), "call"),
                     _ => leases.written(frame.stream, payload),
                 }
             }
@@ -94,10 +147,10 @@ impl SentFrames {
 }
 
 impl<I> FrameFilter<I> {
-    pub(in crate::grpc) fn new(
+    pub(super) fn new(
         io: I,
         admission: EarlyAdmission,
-        leases: UnreadLeases,
+        responses: StallDetector,
         read_budget: ReadBudget,
     ) -> Self {
         Self {
@@ -106,14 +159,14 @@ impl<I> FrameFilter<I> {
             sent: SentFrames::default(),
             refusals: Refusals::default(),
             is_read_waiting: false,
-            calls: Calls { admission, leases, read_budget },
+            calls: Calls { admission, responses, read_budget },
         }
     }
 }
 
 impl<I> Drop for FrameFilter<I> {
     fn drop(&mut self) {
-        self.calls.leases.release_unwritten();
+        self.calls.responses.leases().release_unwritten();
     }
 }
 
@@ -145,7 +198,7 @@ impl<I: AsyncRead + Unpin> FrameFilter<I> {
                 return Poll::Ready(Ok(()));
             }
             if received.is_lost {
-                super::record(super::COMPRESSION_ERROR, "connection");
+                record(COMPRESSION_ERROR, "connection");
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "malformed headers")));
             }
             let missing = received.missing();
@@ -191,8 +244,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncRead for FrameFilter<I> {
         }
         this.calls.admission.begin_read();
         ready!(this.poll_frames(cx, buffer))?;
-        if this.calls.leases.has_unwritten() {
-            this.calls.leases.release_discarded(Instant::now());
+        if this.calls.responses.leases().has_unwritten() {
+            this.calls.responses.leases().release_discarded(Instant::now());
         }
         Poll::Ready(Ok(()))
     }
@@ -203,7 +256,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for FrameFilter<I> {
         let this = &mut *self;
         ready!(this.poll_answers(cx))?;
         let written = ready!(Pin::new(&mut this.io).poll_write(cx, bytes))?;
-        this.sent.scan(bytes.get(..written).unwrap_or_default(), &this.calls.leases);
+        this.sent.scan(bytes.get(..written).unwrap_or_default(), this.calls.responses.leases());
         Poll::Ready(Ok(written))
     }
 

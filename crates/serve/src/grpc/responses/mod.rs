@@ -1,5 +1,5 @@
-//! Responses of a connection that its client has not read yet: detection of clients that stop reading, of idle connections,
-//! and of leases whose names never reach the caller.
+//! Responses of a connection until its client has read them: their bodies, which hold the permits of a lease until they are
+//! written; detection of clients that stop reading, of idle connections, and of leases whose names never reach the caller.
 //!
 //! A caller that resets a call has not read its response: then it does not have the name of the lease, and cannot
 //! release it. If the response has ended, HTTP/2 ignores the reset, so resets are read from the connection itself
@@ -11,13 +11,133 @@ mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use std::{collections::VecDeque, mem};
+use std::{collections::VecDeque, mem, pin::Pin};
 
-use hyper::body::Bytes;
+use hyper::Response;
+use hyper::body::{Bytes, Frame, SizeHint};
+use hyper::header::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use tokio::{select, sync::Notify, time::sleep};
 use tollgate_limiter::HeldPermits;
+use tonic::{Status, body::Body};
+
+/// Body of a response. If it names a lease, it holds the lease's permits until its last frame is taken for writing: a
+/// caller that has reset the call by then drops the body unread, which releases them. For a caller that resets it later,
+/// without having read it, see [`UnreadLeases`].
+#[derive(Debug)]
+pub struct ResponseBody {
+    payload: Payload,
+    permits: Option<HeldPermits>,
+    /// Dropped once the body is written.
+    pending: Option<PendingResponse>,
+}
+
+#[derive(Debug)]
+enum Payload {
+    /// Body from a side service, or of an error.
+    Other(Body),
+    /// One message and the success trailers.
+    Message(Bytes),
+    SuccessTrailers,
+    Done,
+}
+
+impl ResponseBody {
+    /// Wraps the response of a side service, with the permits of the lease that it names, or an error.
+    pub(super) fn wrap(mut response: Response<Body>) -> Response<Self> {
+        let permits = response.extensions_mut().remove();
+        response.map(|body| Self { payload: Payload::Other(body), permits, pending: None })
+    }
+
+    /// A framed message, with the permits of the lease that it names.
+    pub(super) fn message(message: Bytes, permits: Option<HeldPermits>) -> Self {
+        Self { payload: Payload::Message(message), permits, pending: None }
+    }
+
+    /// Counts the response as pending until the client has read it.
+    pub(super) fn track(&mut self, detector: &StallDetector) {
+        self.pending = Some(detector.track());
+    }
+
+    /// Counts the response as pending if it names a lease.
+    pub(super) fn track_lease(&mut self, detector: &StallDetector) {
+        if self.permits.is_some() {
+            self.track(detector);
+        }
+    }
+
+    /// Notes that a frame is taken for writing.
+    fn taken(&mut self, frame: Option<&Result<Frame<Bytes>, Status>>) {
+        let Some(permits) = &self.permits else { return };
+        match frame {
+            Some(Ok(frame)) => {
+                if let (Some(message), Some(pending)) = (frame.data_ref(), &self.pending) {
+                    pending.0.leases.add(message, permits);
+                }
+                if frame.is_trailers() {
+                    permits.hand_over();
+                }
+            }
+            Some(Err(_)) => {}
+            None => permits.hand_over(),
+        }
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        self.permits.iter().filter(|permits| !permits.is_handed_over()).for_each(HeldPermits::release);
+    }
+}
+
+impl Payload {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let (frame, rest) = match self {
+            Self::Other(body) => return hyper::body::Body::poll_frame(Pin::new(body), cx),
+            Self::Message(message) => (Frame::data(mem::take(message)), Self::SuccessTrailers),
+            Self::SuccessTrailers => {
+                let mut trailers = HeaderMap::with_capacity(1);
+                trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
+                (Frame::trailers(trailers), Self::Done)
+            }
+            Self::Done => return Poll::Ready(None),
+        };
+        *self = rest;
+        Poll::Ready(Some(Ok(frame)))
+    }
+}
+
+impl hyper::body::Body for ResponseBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(self.payload.poll_frame(cx));
+        self.taken(frame.as_ref());
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.payload {
+            Payload::Other(body) => body.is_end_stream(),
+            Payload::Message(_) | Payload::SuccessTrailers => false,
+            Payload::Done => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.payload {
+            Payload::Other(body) => body.size_hint(),
+            // Unknown on purpose, so that no content-length is sent; tonic sends none either.
+            Payload::Message(_) | Payload::SuccessTrailers | Payload::Done => SizeHint::default(),
+        }
+    }
+}
 
 /// Pending responses above which a connection slows others down: each new call on it is compared with all of them.
 const MANY_PENDING: usize = 128;
@@ -30,8 +150,8 @@ const MANY_PENDING_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default)]
 pub struct StallDetector(Arc<Counts>);
 
-/// Handles on an idle connection: of the order of connections, its permit, its dispatch and its task.
-const IDLE_HANDLES: usize = 4;
+/// Handles on an idle connection: of the order of connections, its permit, its dispatch, its frames and its task.
+const IDLE_HANDLES: usize = 5;
 
 /// Time from its beginning in which a call keeps its connection from being evicted.
 const MAX_BUSY_NANOS: u64 = 1_000_000_000;
@@ -136,13 +256,6 @@ impl StallDetector {
     }
 }
 
-impl PendingResponse {
-    /// Leases of the connection's recent responses.
-    pub(super) fn leases(&self) -> &UnreadLeases {
-        &self.0.leases
-    }
-}
-
 impl Drop for PendingResponse {
     fn drop(&mut self) {
         self.0.written.fetch_add(1, Ordering::Relaxed);
@@ -160,12 +273,9 @@ const MAX_UNWRITTEN: usize = 512;
 /// discards that one.
 const DISCARDED_AFTER: Duration = Duration::from_secs(1);
 
-/// Leases of a connection's recent responses. Clones are handles on the same leases.
-#[derive(Clone, Debug, Default)]
-pub(super) struct UnreadLeases(Arc<Shared>);
-
+/// Leases of a connection's recent responses.
 #[derive(Debug, Default)]
-struct Shared {
+pub(super) struct UnreadLeases {
     /// Whether there are unwritten responses.
     has_unwritten: AtomicBool,
     responses: Mutex<Responses>,
@@ -193,22 +303,22 @@ impl UnreadLeases {
     /// Adds a response that is about to be written.
     pub(super) fn add(&self, message: &Bytes, permits: &HeldPermits) {
         let (message, permits) = (message.clone(), permits.clone());
-        let mut responses = self.0.responses.lock();
+        let mut responses = self.responses.lock();
         if responses.unwritten.len() < MAX_UNWRITTEN {
             let taken_at = Instant::now();
             responses.unwritten.push(Unwritten { message, permits, taken_at, may_be_reset: false });
-            self.0.has_unwritten.store(true, Ordering::Relaxed);
+            self.has_unwritten.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether data that is written may be one of the responses.
     pub(super) fn has_unwritten(&self) -> bool {
-        self.0.has_unwritten.load(Ordering::Relaxed)
+        self.has_unwritten.load(Ordering::Relaxed)
     }
 
     /// Notes that `data` was written to a stream.
     pub(super) fn written(&self, stream: u32, data: &[u8]) {
-        let mut responses = self.0.responses.lock();
+        let mut responses = self.responses.lock();
         match responses.unwritten.iter().position(|response| *response.message == *data) {
             Some(at) => {
                 let Unwritten { permits, .. } = responses.unwritten.swap_remove(at);
@@ -220,12 +330,12 @@ impl UnreadLeases {
             // A response in several frames, of which this is the first: its resets are not noticed.
             None => responses.unwritten.retain(|response| !response.message.starts_with(data)),
         }
-        self.0.has_unwritten.store(!responses.unwritten.is_empty(), Ordering::Relaxed);
+        self.has_unwritten.store(!responses.unwritten.is_empty(), Ordering::Relaxed);
     }
 
     /// Releases the permits of a response whose stream the caller has reset.
     pub(super) fn reset(&self, stream: u32) {
-        let mut responses = self.0.responses.lock();
+        let mut responses = self.responses.lock();
         let at = responses.written.iter().rposition(|(written, _)| *written == stream);
         match at.and_then(|at| responses.written.remove(at)) {
             Some((_, permits)) => permits.release(),
@@ -235,18 +345,18 @@ impl UnreadLeases {
 
     /// Releases the permits of responses that were discarded because of a reset.
     pub(super) fn release_discarded(&self, now: Instant) {
-        let mut responses = self.0.responses.lock();
+        let mut responses = self.responses.lock();
         let is_discarded = |response: &mut Unwritten| {
             response.may_be_reset && now.duration_since(response.taken_at) >= DISCARDED_AFTER
         };
         responses.unwritten.extract_if(.., is_discarded).for_each(|response| response.permits.release());
-        self.0.has_unwritten.store(!responses.unwritten.is_empty(), Ordering::Relaxed);
+        self.has_unwritten.store(!responses.unwritten.is_empty(), Ordering::Relaxed);
     }
 
     /// Releases the permits of responses that were never written: their connection has closed.
     pub(super) fn release_unwritten(&self) {
-        let unwritten = mem::take(&mut self.0.responses.lock().unwritten);
+        let unwritten = mem::take(&mut self.responses.lock().unwritten);
         unwritten.iter().for_each(|response| response.permits.release());
-        self.0.has_unwritten.store(false, Ordering::Relaxed);
+        self.has_unwritten.store(false, Ordering::Relaxed);
     }
 }
