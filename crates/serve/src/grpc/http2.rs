@@ -70,8 +70,8 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Bytes of a frame that is held which are read at once.
 const CHUNK_BYTES: usize = 512;
 
-/// Connection between the socket and HTTP/2, which drops the frames of refused calls and sends the answers to them. Reports written data and resets to its
-/// [`UnreadLeases`], and resets to its [`ReadBudget`].
+/// Connection between the socket and HTTP/2, which drops the frames of refused calls and sends the answers to them. Reports
+/// written data and resets to its [`UnreadLeases`], and resets to its [`ReadBudget`].
 #[derive(Debug)]
 pub(super) struct FrameFilter<I> {
     io: I,
