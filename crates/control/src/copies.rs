@@ -8,14 +8,21 @@
 //!
 //! Each region has a control store of its own, and so its last copy when the writing region is unreachable. One instance
 //! of a region compares at a time, by a claim in its store that ends by itself. A copy replaces only the state that was
-//! compared, so that concurrent copies do not undo each other.
+//! compared, so that concurrent copies do not undo each other. Copies have the types of `proto/tollgate/region/v1/`, in which
+//! regions send them.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, de::IgnoredAny};
+use tollgate_proto::tollgate::region::v1 as sent;
 
 use crate::bounds::{MAX_ENTRIES, MAX_SWITCHES};
 use crate::model::{Action, AuditEntry, ControlError, ControlResult, Version, check_count, check_size};
+
+pub use self::sent::{
+    Field as StoredField, Lists as ListsCopy, OverrideChange as CopiedChange, OverridesHead,
+    ReadOverridesReply as OverridesPage, ReadRulesReply as RulesCopy, RulesVersion as VersionCopy,
+};
 
 /// Maximum size of a token.
 pub(crate) const MAX_TOKEN_BYTES: usize = 64;
@@ -36,26 +43,6 @@ pub struct RulesIdentity {
     pub lists: String,
 }
 
-/// Rules, lists and switches that differ from a known state.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RulesCopy {
-    pub version: Option<VersionCopy>,
-    pub lists: Option<ListsCopy>,
-    /// State of the overrides; `None` from a release that does not copy them.
-    pub overrides: Option<OverridesHead>,
-}
-
-/// State of the overrides of a store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OverridesHead {
-    /// Distinguishes the states of two stores; empty before the first change.
-    pub lineage: String,
-    /// The last revision.
-    pub revision: u64,
-    /// Time of the last restoration.
-    pub epoch: u64,
-}
-
 /// Overrides that a store has copied, and from where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopiedOverrides {
@@ -65,63 +52,9 @@ pub struct CopiedOverrides {
     pub revision: u64,
 }
 
-/// A part of the changes of overrides that a copy lacks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OverridesPage {
-    /// The state of the store.
-    pub head: OverridesHead,
-    /// Whether these are the first of all overrides, in place of what the copy has.
-    pub is_whole: bool,
-    pub changes: Vec<CopiedChange>,
-    /// Whether more follow.
-    pub has_more: bool,
-}
-
-/// A change of an override.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CopiedChange {
-    pub revision: u64,
-    /// Identifier, in hexadecimal digits.
-    pub id: String,
-    /// The override in JSON; empty for its removal.
-    pub payload: Vec<u8>,
-}
-
-impl OverridesHead {
-    /// Name of the state as the source of a copy from a region.
-    pub(crate) fn source_in(&self, region: &str) -> String {
-        let Self { lineage, epoch, .. } = self;
-        format!("{region}:{lineage}:{epoch}")
-    }
-}
-
-/// A version as the store has it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VersionCopy {
-    pub number: u64,
-    pub token: String,
-    pub trail: String,
-    /// JSON of the version.
-    pub meta: Vec<u8>,
-    /// JSON of its files.
-    pub files: Vec<u8>,
-}
-
-/// Lists and switches as the store has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListsCopy {
-    pub generation: u64,
-    pub token: String,
-    pub trail: String,
-    pub entries: Vec<StoredField>,
-    pub switches: Vec<StoredField>,
-}
-
-/// A field of a hash.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoredField {
-    pub name: Vec<u8>,
-    pub value: Vec<u8>,
+/// Name of a state of overrides as the source of a copy from a region.
+pub(crate) fn source_in(OverridesHead { lineage, epoch, .. }: &OverridesHead, region: &str) -> String {
+    format!("{region}:{lineage}:{epoch}")
 }
 
 /// State of the region's store before a comparison with the writing region.

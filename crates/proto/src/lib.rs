@@ -1,7 +1,7 @@
 //! The generated protobuf types, in one module for each package.
 //!
-//! Used only at the edges: by the gRPC service, its JSON endpoint, and the xDS client, which converts resources into rules.
-//! The other crates use types of their own.
+//! Used only at the edges: by the gRPC service, its JSON endpoint, the xDS client, which converts resources into rules, and
+//! for what regions send each other, copies of rules included. The other crates use types of their own.
 
 // Generated code is exempt from this crate's lints.
 #![allow(

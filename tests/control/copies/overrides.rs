@@ -27,8 +27,8 @@ async fn overrides_in(store: &Control) -> Option<BTreeMap<String, Vec<u8>>> {
     loop {
         let is_continued = known.revision > 0;
         let page = store.overrides_after(&known, is_continued).await.ok()?;
-        known =
-            OverridesHead { revision: page.changes.last().map_or(0, |change| change.revision), ..page.head };
+        let revision = page.changes.last().map_or(0, |change| change.revision);
+        known = OverridesHead { revision, ..page.head? };
         let put = page.changes.into_iter().filter(|change| !change.payload.is_empty());
         all.extend(put.map(|change| (change.id, change.payload)));
         if !page.has_more {
@@ -50,7 +50,7 @@ async fn all_of(store: &Control) -> BTreeMap<String, Vec<u8>> {
 
 /// The state of the overrides in a store.
 async fn head_of(store: &Control) -> OverridesHead {
-    let head = async || Some(store.overrides_after(&OverridesHead::default(), false).await.ok()?.head);
+    let head = async || store.overrides_after(&OverridesHead::default(), false).await.ok()?.head;
     found("the store replies", head).await
 }
 

@@ -14,7 +14,7 @@ use std::{collections::HashMap, time::Duration};
 use tollgate_rules::OverrideId;
 
 use super::ReadRules;
-use crate::copies::{CopyClaim, OverridesHead, OverridesPage, audit};
+use crate::copies::{CopyClaim, OverridesHead, OverridesPage, audit, source_in};
 use crate::redis::overrides::{self, CopySources, CopyStep, STEP_CHANGES};
 use crate::{Action, Control, bounds::MAX_OVERRIDES, rule_overrides::OverrideChange};
 
@@ -69,7 +69,7 @@ impl OverridesCopier {
         claim: &CopyClaim,
         head: &OverridesHead,
     ) -> Result<bool, String> {
-        let source = head.source_in(region);
+        let source = source_in(head, region);
         let has = &claim.overrides;
         let is_same = has.source == source && has.revision == head.revision;
         let has_neither = head.lineage.is_empty() && has.revision == 0;
@@ -126,22 +126,24 @@ impl<'c> Copying<'c> {
 
     /// Stores a page and those that follow it.
     async fn store_all(&mut self, regions: &dyn ReadRules, first: OverridesPage) -> Result<(), String> {
-        let source = first.head.source_in(self.region);
+        let mut head = first.head.clone().unwrap_or_default();
+        let source = source_in(&head, self.region);
         let (mut page, mut pages) = (first, 0_usize);
         loop {
             self.store(&page).await?;
             if !page.has_more {
                 break;
             }
-            let known = OverridesHead { revision: self.revision, ..page.head };
+            let known = OverridesHead { revision: self.revision, ..head };
             page = read(regions, self.region, &known, true).await?;
+            head = page.head.clone().unwrap_or_default();
             pages += 1;
             // The latter is a page of the first changes, in place of those that follow.
-            if page.head.source_in(self.region) != source || page.is_whole || pages > MAX_OVERRIDES {
+            if source_in(&head, self.region) != source || page.is_whole || pages > MAX_OVERRIDES {
                 return Err("the overrides of the writing region were restored meanwhile".to_owned());
             }
         }
-        self.finish(&source, page.head.revision).await
+        self.finish(&source, head.revision).await
     }
 
     /// Stores a page.

@@ -97,7 +97,8 @@ pub(crate) async fn read(
     let is_whole = parts.bytes()? == b"whole";
     let changes = read_changes(parts)?;
     let has_more = changes.last().is_some_and(|last| last.revision < revision);
-    Ok(OverridesPage { head: OverridesHead { lineage, revision, epoch }, is_whole, has_more, changes })
+    let head = Some(OverridesHead { lineage, revision, epoch });
+    Ok(OverridesPage { head, is_whole, has_more, changes })
 }
 
 fn read_changes(mut parts: Parts) -> ControlResult<Vec<CopiedChange>> {
