@@ -20,7 +20,7 @@ pub enum Command {
     Serve(Box<Settings>),
     /// Another subcommand.
     #[cfg(feature = "cli")]
-    Cli(Box<tollgate_cli::Command>),
+    Cli(Box<tollgate_cli::Verb>),
 }
 
 /// A rate-limit service for Envoy and Istio.
@@ -47,7 +47,7 @@ enum Verb {
     Serve(Box<Settings>),
     #[cfg(feature = "cli")]
     #[command(flatten)]
-    Cli(tollgate_cli::Verb),
+    Cli(Box<tollgate_cli::Verb>),
 }
 
 /// Parses a command line, whose first word is the name of the program, and the environment.
@@ -120,7 +120,7 @@ fn stated_command(matches: &ArgMatches, notices: Vec<String>) -> Result<Command,
     Ok(match cli.verb.unwrap_or_else(|| Verb::Serve(Box::new(cli.serve))) {
         Verb::Serve(settings) => Command::Serve(Box::new(settings.resolved(notices)?)),
         #[cfg(feature = "cli")]
-        Verb::Cli(verb) => Command::Cli(Box::new(tollgate_cli::Command::new(verb, matches)?)),
+        Verb::Cli(verb) => Command::Cli(verb),
     })
 }
 
@@ -189,8 +189,6 @@ const SERVE: &str = "serve";
 pub fn command() -> clap::Command {
     let verb = |verb: clap::Command| {
         let verb = verb.mut_args(switch);
-        #[cfg(feature = "cli")]
-        let verb = tollgate_cli::with_connection(verb);
         if verb.get_name() == SERVE { verb.mut_args(brief) } else { verb }
     };
     let command = Cli::command().mut_args(switch).mut_args(brief).mut_subcommands(verb);

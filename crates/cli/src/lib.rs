@@ -12,10 +12,10 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::{ArgMatches, Args as _, FromArgMatches as _, Subcommand};
+use clap::Subcommand;
 use clap_complete::Shell;
 
-use self::flags::{AdminClientSettings, AdminCommand, CheckFlags, ConnectionSettings, ExplainFlags};
+use self::flags::{AdminClientSettings, CheckFlags, ExplainFlags};
 
 /// Subcommands that do not serve.
 #[derive(Debug, Subcommand)]
@@ -26,7 +26,7 @@ pub enum Verb {
     /// counter, its hash tag and its Redis Cluster slot. Charges nothing.
     Explain(ExplainFlags),
     #[command(flatten)]
-    AdminClient(AdminCommand),
+    AdminClient(AdminClientSettings),
     /// Print the JSON Schema of the rules and of overlays, for editors.
     Schema,
     /// Print the completions of a shell, for a file that it loads.
@@ -43,43 +43,7 @@ pub enum Verb {
     },
 }
 
-/// A parsed subcommand.
-#[derive(Debug)]
-pub enum Command {
-    /// Validate a configuration.
-    Check(CheckFlags),
-    /// Explain the rules that a request matches.
-    Explain(ExplainFlags),
-    /// Call the admin API of a running server.
-    AdminClient(AdminClientSettings),
-    /// Print the JSON Schema of the rules.
-    Schema,
-    /// Print the completions of a shell.
-    Completions(Shell),
-    /// Print the manual page, or write all to a directory.
-    Man(Option<PathBuf>),
-}
-
-impl Command {
-    /// The subcommand `verb`, which `matches` state.
-    ///
-    /// # Errors
-    /// Invalid flags of the connection to a server.
-    pub fn new(verb: Verb, matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(match verb {
-            Verb::Check(flags) => Self::Check(flags),
-            Verb::Explain(flags) => Self::Explain(flags),
-            Verb::AdminClient(command) => {
-                let matches = matches.subcommand().map_or(matches, |(_, matches)| matches);
-                let connection = ConnectionSettings::from_arg_matches(matches)?;
-                Self::AdminClient(AdminClientSettings { connection, command })
-            }
-            Verb::Schema => Self::Schema,
-            Verb::Completions { shell } => Self::Completions(shell),
-            Verb::Man { directory } => Self::Man(directory),
-        })
-    }
-
+impl Verb {
     /// Runs the subcommand of a program with the command line `program`. Returns whether it succeeded without findings.
     ///
     /// # Errors
@@ -95,20 +59,10 @@ impl Command {
             Self::Explain(flags) => check::explain(&flags, out, errors),
             Self::AdminClient(settings) => admin_client::run(&settings, out, errors),
             Self::Schema => check::schema(out),
-            Self::Completions(shell) => completions(program, shell, out),
-            Self::Man(directory) => man(program, directory.as_deref(), out, errors),
+            Self::Completions { shell } => completions(program, shell, out),
+            Self::Man { directory } => man(program, directory.as_deref(), out, errors),
         }
     }
-}
-
-/// The flags of the subcommand that [`Verb`] does not state: those of the connection to a server.
-pub fn with_connection(verb: clap::Command) -> clap::Command {
-    if !AdminCommand::has_subcommand(verb.get_name()) {
-        return verb;
-    }
-    // The connection has a description of its own.
-    let about = verb.get_about().cloned().unwrap_or_default();
-    ConnectionSettings::augment_args(verb).about(about)
 }
 
 /// Whether a subcommand prints files for other programs, and so reads no variables.

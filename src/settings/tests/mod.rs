@@ -225,7 +225,7 @@ fn a_unix_socket_stands_in_for_the_port_unless_something_stronger_names_one() {
 fn check_takes_its_own_settings_from_the_environment_and_ignores_the_others() {
     let variables = [("MERGE_DOMAIN_CONFIG", "true"), ("TOLLGATE_TYPO", "1"), ("GRPC_PORT", "x")];
     let Ok(Command::Cli(command)) = read("check --strict dir", &variables) else { panic!("no command") };
-    let tollgate_cli::Command::Check(flags) = *command else { panic!("no check") };
+    let tollgate_cli::Verb::Check(flags) = *command else { panic!("no check") };
     assert_eq!(flags.directory, PathBuf::from("dir"));
     assert_eq!(
         flags.reading.options(),

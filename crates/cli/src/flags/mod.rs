@@ -6,7 +6,7 @@ mod offline;
 
 use std::{num::NonZeroU64, path::PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use tollgate_core::ban::BanMode;
 use tollgate_flags::{DescriptorArgument, KeyPair, count, descriptor, key_pair, named, web_url, whole};
 
@@ -25,6 +25,41 @@ pub struct AdminClientSettings {
     pub connection: ConnectionSettings,
     /// Command.
     pub command: AdminCommand,
+}
+
+impl FromArgMatches for AdminClientSettings {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let of_command = matches.subcommand().map_or(matches, |(_, matches)| matches);
+        let connection = ConnectionSettings::from_arg_matches(of_command)?;
+        Ok(Self { connection, command: AdminCommand::from_arg_matches(matches)? })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The commands, each with the flags of the connection.
+impl Subcommand for AdminClientSettings {
+    fn augment_subcommands(program: Command) -> Command {
+        AdminCommand::augment_subcommands(program).mut_subcommands(|command| {
+            if !AdminCommand::has_subcommand(command.get_name()) {
+                return command;
+            }
+            // The connection has a description of its own.
+            let about = command.get_about().cloned().unwrap_or_default();
+            ConnectionSettings::augment_args(command).about(about)
+        })
+    }
+
+    fn augment_subcommands_for_update(program: Command) -> Command {
+        Self::augment_subcommands(program)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        AdminCommand::has_subcommand(name)
+    }
 }
 
 /// Command of a call to the admin API.
