@@ -17,9 +17,7 @@ pub(super) fn page(rules: Arc<ActiveRules>) -> CachedPage {
 
 /// One line for each limit, sorted. Options that envoyproxy/ratelimit lacks are at the end of the line.
 fn list(rules: &Rules, overridden: &Overridden) -> String {
-    let domains = rules.domains();
-    let lines = domains
-        .flat_map(|domain| domain.root.rules().map(move |rule| overridden_line(domain, rule, overridden)));
+    let lines = rules.rules_of_domains().map(|(domain, rule)| overridden_line(domain, rule, overridden));
     let mut lines: Vec<String> = lines.collect();
     lines.sort_unstable();
     lines.concat()

@@ -26,7 +26,7 @@ use std::{convert::Infallible, time::Duration};
 use tokio::{task::spawn_blocking, time::sleep};
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::{Control, ControlError, ReportTopic, log_events};
-use tollgate_limiter::talkers::{RECENT_SECONDS, Span, Talker};
+use tollgate_limiter::talkers::{RECENT_SECONDS, Talker};
 use tollgate_runtime::backoff::Backoff;
 
 use self::history::{Intervals, MAX_SAMPLES};
@@ -157,7 +157,7 @@ async fn export_once(control: &Control, view: &FleetView) -> Result<(), ControlE
 /// Records the rates of the heaviest keys.
 fn record(reports: &FleetReports) {
     let rate = |talkers: &[Talker]| talkers.iter().map(certain_rate).max().unwrap_or_default();
-    let domains = reports.merged(Span::Recent).into_iter();
+    let domains = reports.merged(|counts| &counts.recent).into_iter();
     let rates = domains.map(|(domain, counts)| DomainRates {
         domain: domain.to_owned(),
         heaviest: rate(&counts.heaviest.top(usize::MAX)),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, task::spawn_blocking, time::Instant};
 use tollgate_control::{Control, ControlError, InstanceReport, MAX_REPORT_BYTES, ReportTopic, Totals};
 use tollgate_core::clock::now_ms;
-use tollgate_limiter::talkers::{self, DomainCounts, DomainTop, Span, SpanCounts};
+use tollgate_limiter::talkers::{self, DomainCounts, DomainTop, SpanCounts};
 
 use super::history::{self, History, Intervals, MAX_SAMPLES};
 
@@ -132,7 +132,7 @@ impl FleetView {
                 return self.own_reports().await;
             }
             let stored = self.0.control.reports(ReportTopic::Traffic).await?;
-            blocking(move || FleetReports::read(stored)).await
+            Ok(spawn_blocking(move || FleetReports::read(stored)).await?)
         };
         self.0.reports.get_or(Box::pin(read)).await
     }
@@ -149,7 +149,7 @@ impl FleetView {
         form: impl FnOnce(Report) -> T + Send + 'static,
     ) -> Result<T, ControlError> {
         let is_sampling = self.0.is_sampling;
-        blocking(move || form(Report::of_this_instance(is_sampling))).await
+        Ok(spawn_blocking(move || form(Report::of_this_instance(is_sampling))).await?)
     }
 
     /// Returns the samples of all instances; without a shared store, of this one.
@@ -233,13 +233,13 @@ impl FleetReports {
     }
 
     /// Counts by domain, summed over the included instances.
-    pub fn merged(&self, span: Span) -> BTreeMap<&str, SpanCounts> {
+    pub fn merged(&self, span: fn(&DomainCounts) -> &SpanCounts) -> BTreeMap<&str, SpanCounts> {
         talkers::merge(self.counts.iter().map(Vec::as_slice), span)
     }
 
     /// Returns the heaviest keys of every domain, or of one, over the last minute.
     pub fn top(&self, domain: Option<&str>, limit: usize) -> Vec<DomainTop> {
-        let merged = self.merged(Span::Minute).into_iter();
+        let merged = self.merged(|counts| &counts.minute).into_iter();
         let wanted = merged.filter(|(name, _)| domain.is_none_or(|wanted| wanted == *name));
         wanted.map(|(name, counts)| counts.top(name, limit)).collect()
     }
@@ -248,11 +248,6 @@ impl FleetReports {
     pub fn count(&self, status: ReportStatus) -> usize {
         self.instances.iter().filter(|instance| instance.status == status).count()
     }
-}
-
-/// Runs something that takes some milliseconds. The only error is a panic.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ControlError> {
-    spawn_blocking(work).await.map_err(|error| ControlError::Unavailable(error.to_string()))
 }
 
 #[cfg(test)]

@@ -169,6 +169,11 @@ impl Rules {
         self.domains.values()
     }
 
+    /// All rules with their domains, in no particular order.
+    pub fn rules_of_domains(&self) -> impl Iterator<Item = (&Domain, &Arc<Rule>)> {
+        self.domains().flat_map(|domain| domain.root.rules().map(move |rule| (domain, rule)))
+    }
+
     /// Number of rules in all domains.
     pub const fn rule_count(&self) -> usize {
         self.rule_count

@@ -14,15 +14,6 @@ pub(super) const MAX_KEYS: [usize; 2] = [100, 50];
 /// Bytes of a key in JSON besides its text: brackets, quotes, commas, and two numbers.
 const KEY_BYTES: usize = 24;
 
-/// Time that counts cover.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Span {
-    /// The last minute; 50 to 60 seconds.
-    Minute,
-    /// The last complete window, of [`RECENT_SECONDS`](super::RECENT_SECONDS).
-    Recent,
-}
-
 /// Keys of one ranking, heaviest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyCounts {
@@ -51,10 +42,10 @@ pub struct DomainCounts {
     /// The domain.
     #[serde(rename = "n")]
     pub domain: String,
-    /// Counts of the last minute.
+    /// Counts of the last minute; 50 to 60 seconds.
     #[serde(rename = "m")]
     pub minute: SpanCounts,
-    /// Counts of the last complete window.
+    /// Counts of the last complete window, of [`RECENT_SECONDS`](super::RECENT_SECONDS).
     #[serde(rename = "r")]
     pub recent: SpanCounts,
 }
@@ -123,13 +114,6 @@ impl SpanCounts {
 }
 
 impl DomainCounts {
-    const fn of(&self, span: Span) -> &SpanCounts {
-        match span {
-            Span::Minute => &self.minute,
-            Span::Recent => &self.recent,
-        }
-    }
-
     const fn all(&self) -> [&KeyCounts; 4] {
         [&self.recent.heaviest, &self.recent.denied, &self.minute.heaviest, &self.minute.denied]
     }
@@ -152,14 +136,14 @@ pub(super) fn fit(domains: &mut [DomainCounts], max_bytes: usize) {
     }
 }
 
-/// Sums up the counts of several instances, by domain.
+/// Sums up the counts of several instances over one of their spans of time, by domain.
 pub fn merge<'c>(
     instances: impl Iterator<Item = &'c [DomainCounts]>,
-    span: Span,
+    span: fn(&DomainCounts) -> &SpanCounts,
 ) -> BTreeMap<&'c str, SpanCounts> {
     let mut parts: BTreeMap<&str, Vec<&SpanCounts>> = BTreeMap::new();
     for counts in instances.flatten() {
-        parts.entry(&counts.domain).or_default().push(counts.of(span));
+        parts.entry(&counts.domain).or_default().push(span(counts));
     }
     let merged = |parts: Vec<&SpanCounts>| SpanCounts {
         heaviest: KeyCounts::merged(parts.iter().map(|part| &part.heaviest)),

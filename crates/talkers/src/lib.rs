@@ -41,7 +41,7 @@ use tollgate_metrics::{Counter, Gauge, Metric};
 use tollgate_rules::Listing;
 use tollgate_runtime::panics::{self, CancelOnPanic};
 
-pub use self::counts::{DomainCounts, KeyCounts, Span, SpanCounts, merge};
+pub use self::counts::{DomainCounts, KeyCounts, SpanCounts, merge};
 pub use self::demand::{KeyDemand, TakenDemand};
 pub use self::key::{OwnedEntry, text};
 use self::sampler::{Queue, Sampler, Samples};
@@ -61,7 +61,7 @@ static SKETCH_BYTES: Gauge =
 /// Maximum length of a key or of a domain's name.
 const MAX_TEXT_BYTES: usize = 256;
 
-/// Length of the window that [`Span::Recent`] covers, in seconds.
+/// Length of the window that [`DomainCounts::recent`] covers, in seconds.
 pub const RECENT_SECONDS: u64 = sketches::WINDOW_SECONDS;
 
 /// A key with many hits.
@@ -184,11 +184,6 @@ pub fn take_demand() -> TakenDemand {
     COLLECTOR.demand.lock().take()
 }
 
-/// Approximate memory of all sketches, in bytes.
-pub fn bytes() -> usize {
-    COLLECTOR.sketches.lock().bytes()
-}
-
 impl Collector {
     fn sampler(&self) -> Sampler {
         let queue = Queue::default();
@@ -209,7 +204,7 @@ impl Collector {
             self.sketches.lock().advance(window);
             self.active.expire(now);
             SAMPLES_DROPPED.add(self.collect(&mut spare));
-            SKETCH_BYTES.set(self.sketches.lock().bytes() as f64);
+            SKETCH_BYTES.set(self.sketches.lock().bytes as f64);
         }
     }
 
@@ -231,7 +226,7 @@ impl Collector {
             let mut demand = self.demand.lock();
             spare.iter().for_each(|sample| demand.add(&sample));
             drop(demand);
-            lost = lost.saturating_add(spare.dropped()).saturating_add(unplaced);
+            lost = lost.saturating_add(spare.dropped).saturating_add(unplaced);
             spare.clear();
         }
         lost

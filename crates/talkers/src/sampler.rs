@@ -175,7 +175,7 @@ pub(super) struct Sample<'a> {
 pub(super) struct Samples {
     bytes: Vec<u8>,
     /// Number of dropped samples.
-    dropped: u64,
+    pub(super) dropped: u64,
 }
 
 impl Samples {
@@ -202,11 +202,6 @@ impl Samples {
     /// Counts dropped samples.
     pub(super) const fn count_dropped(&mut self, count: u64) {
         self.dropped = self.dropped.saturating_add(count);
-    }
-
-    /// Number of dropped samples.
-    pub(super) const fn dropped(&self) -> u64 {
-        self.dropped
     }
 
     /// Returns all samples, in order.
@@ -313,11 +308,11 @@ mod tests {
         let long = "x".repeat(1_000);
         (0..2_000).for_each(|_| samples.push("edge", &[Entry { key: "k", value: &long }], 1, 0));
         assert!(samples.bytes.len() < MAX_BYTES + 1_000);
-        assert_eq!(samples.iter().count() as u64 + samples.dropped(), 2_000);
-        assert!(samples.dropped() > 0);
+        assert_eq!(samples.iter().count() as u64 + samples.dropped, 2_000);
+        assert!(samples.dropped > 0);
         samples.clear();
         samples.push(&long, &[], 1, 0);
         samples.push(&"x".repeat(1 << 17), &[], 1, 0);
-        assert_eq!((samples.iter().count(), samples.dropped()), (0, 2));
+        assert_eq!((samples.iter().count(), samples.dropped), (0, 2));
     }
 }

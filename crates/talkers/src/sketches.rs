@@ -20,8 +20,8 @@ pub(super) const MAX_BYTES: usize = 20 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Sketches {
     domains: HashMap<Box<str>, LastMinute, RandomState>,
-    /// Memory of the sketches, in bytes.
-    bytes: usize,
+    /// Approximate memory of the sketches, in bytes.
+    pub(super) bytes: usize,
     /// Number of the current window.
     now: u64,
 }
@@ -67,11 +67,6 @@ impl Sketches {
         domains.sort_unstable();
         domains
     }
-
-    /// Approximate memory of the sketches, in bytes.
-    pub(super) const fn bytes(&self) -> usize {
-        self.bytes
-    }
 }
 
 /// Windows of a minute. The last one is incomplete, so that together they cover 50 to 60 seconds.
@@ -82,19 +77,10 @@ pub(super) const WINDOW_SECONDS: u64 = 10;
 
 /// Summaries of one window.
 #[derive(Debug, Default)]
-struct Window {
+pub(super) struct Window {
     number: u64,
-    requested: Summary,
-    denied: Summary,
-}
-
-/// Order of the top keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ranking {
-    /// By requested hits.
-    Heaviest,
-    /// By denied hits.
-    Denied,
+    pub(super) requested: Summary,
+    pub(super) denied: Summary,
 }
 
 /// The windows of the last minute, oldest first.
@@ -138,8 +124,8 @@ impl LastMinute {
     pub(super) fn span_counts(&self, now: u64) -> [SpanCounts; 2] {
         let [of_minute, of_window] = counts::MAX_KEYS;
         let counts = |limit, is_included: &dyn Fn(u64) -> bool| SpanCounts {
-            heaviest: self.counts(Ranking::Heaviest, limit, is_included),
-            denied: self.counts(Ranking::Denied, limit, is_included),
+            heaviest: self.counts(|window| &window.requested, limit, is_included),
+            denied: self.counts(|window| &window.denied, limit, is_included),
         };
         [counts(of_minute, &|_| true), counts(of_window, &|number| number.saturating_add(1) == now)]
     }
@@ -147,14 +133,14 @@ impl LastMinute {
     /// Returns counts of the heaviest keys in some windows, at most `limit`.
     pub(super) fn counts(
         &self,
-        ranking: Ranking,
+        of: fn(&Window) -> &Summary,
         limit: usize,
         is_included: impl Fn(u64) -> bool,
     ) -> KeyCounts {
         let mut merge = Merge::default();
         for window in self.windows.iter().filter(|window| is_included(window.number)) {
-            let summary = window.of(ranking);
-            merge.add(summary.floor(), summary.iter());
+            let summary = of(window);
+            merge.add(summary.floor, summary.iter());
         }
         let (floor, keys) = merge.sorted();
         KeyCounts::new(floor, &keys, limit)
@@ -172,13 +158,6 @@ impl LastMinute {
 }
 
 impl Window {
-    const fn of(&self, ranking: Ranking) -> &Summary {
-        match ranking {
-            Ranking::Heaviest => &self.requested,
-            Ranking::Denied => &self.denied,
-        }
-    }
-
     fn bytes(&self) -> usize {
         self.requested.bytes().saturating_add(self.denied.bytes())
     }

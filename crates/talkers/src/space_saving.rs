@@ -37,7 +37,8 @@ pub struct Estimate {
 #[derive(Debug, Default)]
 pub struct Summary {
     counters: HashMap<Box<str>, Estimate, RandomState>,
-    floor: u64,
+    /// Maximum number of hits of a key that has no counter.
+    pub(super) floor: u64,
     /// Hits of all keys.
     total: u64,
     /// Size of the keys, in bytes.
@@ -72,11 +73,6 @@ impl Summary {
         if memory == Memory::Short {
             self.counters.shrink_to(MIN_KEYS);
         }
-    }
-
-    /// Maximum number of hits of a key that has no counter.
-    pub(super) const fn floor(&self) -> u64 {
-        self.floor
     }
 
     /// Returns every key that has a counter, in no particular order.

@@ -5,9 +5,14 @@ use std::{collections::HashMap, thread, time::Instant};
 use proptest::prelude::*;
 
 use super::sampler::{Queue, Sample, Sampler};
-use super::sketches::{LastMinute, Ranking, Sketches};
+use super::sketches::{LastMinute, Sketches, Window};
 use super::space_saving::{MAX_KEYS, MIN_KEYS, Memory, Summary};
 use super::*;
+
+const REQUESTED: fn(&Window) -> &Summary = |window| &window.requested;
+const DENIED: fn(&Window) -> &Summary = |window| &window.denied;
+const MINUTE: fn(&DomainCounts) -> &SpanCounts = |counts| &counts.minute;
+const RECENT: fn(&DomainCounts) -> &SpanCounts = |counts| &counts.recent;
 
 type Exact = HashMap<String, u64>;
 
@@ -53,11 +58,11 @@ proptest! {
         }
         let estimates: HashMap<_, _> = summary.iter().collect();
         prop_assert!(estimates.len() <= MAX_KEYS);
-        check(|key| estimates.get(key).map(|it| (it.weight, it.error)), summary.floor(), &exact)?;
+        check(|key| estimates.get(key).map(|it| (it.weight, it.error)), summary.floor, &exact)?;
         let all: u64 = exact.values().sum();
         let is_short = stream.iter().any(|(_, _, memory)| *memory == Memory::Short);
         let stay = if is_short { MIN_KEYS } else { MAX_KEYS } as u64 * 3 / 4;
-        prop_assert!(summary.floor() <= all / stay, "{} of {all}", summary.floor());
+        prop_assert!(summary.floor <= all / stay, "{} of {all}", summary.floor);
     }
 
     #[test]
@@ -74,7 +79,7 @@ proptest! {
                 *exact.entry(key).or_default() += hits;
             }
         }
-        for (ranking, exact) in [(Ranking::Heaviest, exact), (Ranking::Denied, denied)] {
+        for (ranking, exact) in [(REQUESTED, exact), (DENIED, denied)] {
             let estimates: HashMap<_, _> =
                 minute.counts(ranking, usize::MAX, |_| true).top(usize::MAX).into_iter().map(|talker| (talker.key, (talker.hits, talker.error))).collect();
             let promised = exact.values().sum::<u64>() / (MAX_KEYS as u64 * 3 / 4);
@@ -113,7 +118,7 @@ proptest! {
         max_bytes in prop_oneof![0_usize..2_000, 2_000_usize..20_000],
     ) {
         let (instances, exact, denied) = counted(&parts, max_bytes);
-        for span in [Span::Minute, Span::Recent] {
+        for span in [MINUTE, RECENT] {
             let merged = merge(instances.iter().map(Vec::as_slice), span);
             for (counts, exact) in [(&merged["edge"].heaviest, &exact), (&merged["edge"].denied, &denied)] {
                 let top = counts.top(usize::MAX);
@@ -132,7 +137,7 @@ fn merged_counts_of_few_keys_are_exact() {
     let (mut instances, ..) = counted(&[part(5), part(7), vec![(2, 1, Memory::Ample)]], 20_000);
     // Without traffic there.
     instances.push(Vec::new());
-    let merged = merge(instances.iter().map(Vec::as_slice), Span::Minute);
+    let merged = merge(instances.iter().map(Vec::as_slice), MINUTE);
     let top = merged["edge"].top("edge", 2);
     let keys = |talkers: &[Talker]| -> Vec<_> {
         talkers.iter().map(|talker| (talker.key.clone(), talker.hits, talker.error)).collect()
@@ -174,10 +179,10 @@ fn a_minute_drops_older_windows_and_returns_the_heaviest_first() {
             .map(|talker| (talker.key, talker.hits, talker.error))
             .collect()
     };
-    assert_eq!(keys(&minute, Ranking::Heaviest, 2), [("old=".to_owned(), 100, 0), ("a=".to_owned(), 3, 0)]);
+    assert_eq!(keys(&minute, REQUESTED, 2), [("old=".to_owned(), 100, 0), ("a=".to_owned(), 3, 0)]);
     assert!(minute.expire(6));
-    assert_eq!(keys(&minute, Ranking::Heaviest, 9), [("a=".to_owned(), 3, 0), ("b=".to_owned(), 3, 0)]);
-    assert_eq!(keys(&minute, Ranking::Denied, 9), [("a=".to_owned(), 1, 0)]);
+    assert_eq!(keys(&minute, REQUESTED, 9), [("a=".to_owned(), 3, 0), ("b=".to_owned(), 3, 0)]);
+    assert_eq!(keys(&minute, DENIED, 9), [("a=".to_owned(), 1, 0)]);
     assert!(!minute.expire(11));
     assert_eq!(minute.bytes(), 0);
 }
@@ -198,7 +203,7 @@ fn all_sketches_together_stay_within_their_bound_and_the_heavy_keys_in_them() {
             let has_place = sketches.add(&sample);
             assert_eq!(has_place, at % domains < domains - 2);
         }
-        largest = largest.max(sketches.bytes());
+        largest = largest.max(sketches.bytes);
     }
     assert!(largest > sketches::MAX_BYTES, "memory was not short");
     assert!(largest < 28 << 20, "{largest} bytes");
@@ -208,7 +213,7 @@ fn all_sketches_together_stay_within_their_bound_and_the_heavy_keys_in_them() {
         assert_eq!(top.denied.top(1)[0].key, "heavy=", "{domain}");
     }
     sketches.advance(18);
-    assert_eq!((sketches.bytes(), sketches.domains().len()), (0, 0));
+    assert_eq!((sketches.bytes, sketches.domains().len()), (0, 0));
     assert!(sketches.add(&Sample { domain: "another", ..sample("k", 1, 0) }));
 }
 
@@ -287,7 +292,7 @@ fn samples_are_reported_within_a_second_also_of_threads_that_ended() {
     }
     assert_eq!(top("reported within a second").expect("among all").denied, expected);
     assert!(top("only read").is_none());
-    assert!(bytes() > 0);
+    assert!(COLLECTOR.sketches.lock().bytes > 0);
 }
 
 #[test]

@@ -221,17 +221,14 @@ fn hidden_change(before: &LimitText<'_>, after: &LimitText<'_>) -> Option<String
 
 fn limit_texts(rules: &Rules) -> LimitTexts<'_> {
     let mut texts = LimitTexts::new();
-    for domain in rules.domains() {
-        for rule in domain.root.rules() {
-            let name = (domain.name.to_string(), rule.path());
-            let limit = texts.entry(name).or_default();
-            if !limit.shown.is_empty() {
-                // Two nodes of the tree may have the same path.
-                limit.shown.push_str("; ");
-            }
-            limit.shown.push_str(&text(domain, rule));
-            limit.weights.extend(rule.weights.as_deref());
+    for (domain, rule) in rules.rules_of_domains() {
+        let limit = texts.entry((domain.name.to_string(), rule.path())).or_default();
+        if !limit.shown.is_empty() {
+            // Two nodes of the tree may have the same path.
+            limit.shown.push_str("; ");
         }
+        limit.shown.push_str(&text(domain, rule));
+        limit.weights.extend(rule.weights.as_deref());
     }
     texts
 }

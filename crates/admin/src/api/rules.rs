@@ -73,13 +73,10 @@ pub(super) async fn list(api: Api, caller: Caller, QueryParams(query): QueryPara
     let (rules, lists) = (api.parts.rules.load_overridden(), api.parts.rules.lists());
     let make = move || {
         let (rules, overridden) = rules.unwrap_or_default();
-        let all =
-            rules.domains().filter(|found| query.domain.as_ref().is_none_or(|name| *found.name == **name));
-        let mut found: Vec<RuleOfDomain<'_>> = all
-            .flat_map(|domain| {
-                domain.root.rules().map(move |rule| RuleOfDomain { domain, path: rule.path(), rule })
-            })
-            .collect();
+        let is_shown = |name: &str| query.domain.as_deref().is_none_or(|shown| shown == name);
+        let all = rules.rules_of_domains().filter(|(domain, _)| is_shown(&domain.name));
+        let all = all.map(|(domain, rule)| RuleOfDomain { domain, path: rule.path(), rule });
+        let mut found: Vec<_> = all.collect();
         found.sort_by(|a, b| (&a.domain.name, &a.path).cmp(&(&b.domain.name, &b.path)));
         let is_truncated = found.len() > limit;
         let totals = metrics::rule_totals();

@@ -193,7 +193,7 @@ impl DemandView {
 
     /// Adds demand for the active rules, in slices.
     fn add(&self, mut taken: TakenDemand, rules: &ActiveRules) {
-        let items = items_per_slice(taken.count_of_keys(), MAX_SLICES);
+        let items = items_per_slice(taken.count_of_keys, MAX_SLICES);
         // The same for all: it determines the window.
         let now_s = Clock::System.now().as_micros() / 1_000_000;
         loop {

@@ -116,17 +116,14 @@ impl Comparisons {
     fn candidates(&mut self, rules: &ActiveRules, now_ms: u64) -> Vec<CandidateReport> {
         let active = rules.active();
         let Some(active) = active.get() else { return Vec::new() };
-        let mut found = Vec::new();
-        for domain in active.rules.domains() {
-            for rule in domain.root.rules() {
-                let overridden = active.overridden.whole(rule, now_ms).map(|(_, overridden)| overridden);
-                let rule = overridden.unwrap_or(rule);
-                if let Some(candidate) = &rule.rollout.candidate {
-                    let name: RuleName = ((*domain.name).into(), rule.path().into());
-                    found.push((name, (limit_text(domain, rule), candidate_text(candidate))));
-                }
-            }
-        }
+        let found = active.rules.rules_of_domains().filter_map(|(domain, rule)| {
+            let overridden = active.overridden.whole(rule, now_ms).map(|(_, overridden)| overridden);
+            let rule = overridden.unwrap_or(rule);
+            let candidate = rule.rollout.candidate.as_ref()?;
+            let name: RuleName = ((*domain.name).into(), rule.path().into());
+            Some((name, (limit_text(domain, rule), candidate_text(candidate))))
+        });
+        let mut found: Vec<_> = found.collect();
         found.sort_unstable();
         found.truncate(MAX_RULES);
         self.forget_others(&found);

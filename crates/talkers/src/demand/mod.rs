@@ -13,7 +13,7 @@ mod taken;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::quality::RandomState;
 use serde::{Deserialize, Serialize};
@@ -49,11 +49,17 @@ const GENERATION_S: u64 = 3_600;
 /// Parts of requests or keys for which limits are recommended.
 pub const PARTS: [f64; 3] = [0.001, 0.01, 0.05];
 
+/// Domain and path of a rule.
+type RuleName = (Box<str>, Box<str>);
+
+fn name_of(domain: &Domain, rule: &Rule) -> RuleName {
+    ((*domain.name).into(), rule.path().into())
+}
+
 /// Demand of all rules on this instance.
 #[derive(Debug, Default)]
 pub struct Demand {
-    /// By domain and path.
-    rules: HashMap<(Box<str>, Box<str>), RuleDemand, RandomState>,
+    rules: HashMap<RuleName, RuleDemand, RandomState>,
 }
 
 /// Demand of one rule.
@@ -150,7 +156,7 @@ impl Demand {
     fn add_to(&mut self, domain: &Domain, rule: &Rule, entries: &[Entry<'_>], hits: u64, now_s: u64) {
         let Some(quota) = quota_of(rule) else { return };
         let window_s = u64::from(quota.window.seconds());
-        let name = ((*domain.name).into(), rule.path().into());
+        let name = name_of(domain, rule);
         if self.rules.len() >= MAX_RULES && !self.rules.contains_key(&name) {
             return;
         }
@@ -169,29 +175,19 @@ impl Demand {
         if self.rules.is_empty() {
             return;
         }
-        let active: std::collections::HashSet<(Box<str>, Box<str>), RandomState> = rules
-            .domains()
-            .flat_map(|domain| {
-                domain.root.rules().map(|rule| ((*domain.name).into(), rule.path().into_boxed_str()))
-            })
-            .collect();
+        let active: HashSet<RuleName> =
+            rules.rules_of_domains().map(|(domain, rule)| name_of(domain, rule)).collect();
         self.rules.retain(|name, _| active.contains(name));
     }
 
     /// Recommends limits for the rules with at least one whole window, for each of `instances` that share the traffic
     /// evenly, by domain and rule.
     pub fn recommendations(&self, rules: &Rules, instances: u32) -> Vec<Recommendation> {
-        let mut found = Vec::new();
-        for domain in rules.domains() {
-            for rule in domain.root.rules() {
-                let name = ((*domain.name).into(), rule.path().into_boxed_str());
-                let quota = quota_of(rule);
-                let of_rule = self.rules.get(&name).zip(quota);
-                if let Some((of_rule, quota)) = of_rule {
-                    found.extend(of_rule.recommend(&domain.name, rule, quota, instances.max(1)));
-                }
-            }
-        }
+        let found = rules.rules_of_domains().filter_map(|(domain, rule)| {
+            let of_rule = self.rules.get(&name_of(domain, rule))?;
+            of_rule.recommend(&domain.name, rule, quota_of(rule)?, instances.max(1))
+        });
+        let mut found: Vec<_> = found.collect();
         found.sort_by(|a, b| (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule)));
         found
     }

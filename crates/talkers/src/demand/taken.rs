@@ -54,27 +54,21 @@ impl DemandSince {
     /// Takes what was added since the last time.
     pub(crate) fn take(&mut self) -> TakenDemand {
         self.is_wanted = true;
-        let count = mem::take(&mut self.keys);
+        let count_of_keys = mem::take(&mut self.keys);
         let domains = mem::take(&mut self.domains).into_iter();
-        TakenDemand { count, domains, domain: Box::default(), keys: Keys::default().into_iter() }
+        TakenDemand { count_of_keys, domains, domain: Box::default(), keys: Keys::default().into_iter() }
     }
 }
 
 /// Demand that was taken: an iterator over its keys, except for truncated ones. A key is decoded when its turn comes.
 #[derive(Debug)]
 pub struct TakenDemand {
-    count: usize,
+    /// Number of keys, truncated ones included.
+    pub count_of_keys: usize,
     domains: hash_map::IntoIter<Box<str>, Keys>,
     /// The present domain, with the rest of its keys.
     domain: Box<str>,
     keys: hash_map::IntoIter<Box<str>, u64>,
-}
-
-impl TakenDemand {
-    /// Number of keys, truncated ones included.
-    pub const fn count_of_keys(&self) -> usize {
-        self.count
-    }
 }
 
 impl Iterator for TakenDemand {
@@ -107,9 +101,9 @@ mod tests {
         demand.add(&sample("k=denied", 0));
         demand.add(&sample("k=trunc\\", 1));
         let taken = demand.take();
-        assert_eq!(taken.count_of_keys(), 2, "with the truncated one");
+        assert_eq!(taken.count_of_keys, 2, "with the truncated one");
         let taken: Vec<_> = taken.collect();
         assert_eq!((taken.len(), taken[0].hits, &*taken[0].entries[0].value), (1, 7, "a"));
-        assert_eq!((demand.take().count_of_keys(), demand.take().count()), (0, 0));
+        assert_eq!((demand.take().count_of_keys, demand.take().count()), (0, 0));
     }
 }

@@ -95,7 +95,7 @@ fn file_count(directory: &Path) -> usize {
 
 /// The first rule with the longest window, with its limit and place, if that window is an hour or more.
 fn longest_window(rules: &Rules) -> Option<String> {
-    let counted = rules.domains().flat_map(|domain| domain.root.rules().map(move |rule| (domain, rule)));
+    let counted = rules.rules_of_domains();
     let windows = counted.filter_map(|(domain, rule)| match rule.limit {
         Limit::Quota { quota, .. } if quota.window.seconds() >= Unit::Hour.seconds() => {
             Some((quota.window.seconds(), domain, rule))
