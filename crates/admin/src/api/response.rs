@@ -110,6 +110,12 @@ pub(crate) struct Violation {
     pub(super) message: String,
 }
 
+impl Violation {
+    pub(super) fn new(code: ViolationCode, domain: &str, message: impl Into<String>) -> Self {
+        Self { code, domain: domain.to_owned(), message: message.into() }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ViolationCode {

@@ -132,23 +132,22 @@ impl Ring {
         if self.samples.len() >= MAX_SAMPLES {
             self.samples.pop_front();
         }
-        let sample = now.since(&before);
+        let (calls, store) = (now.calls.since(&before.calls), now.store.since(&before.store));
+        let sample = now.since(&before, &calls, &store);
         if self.unpublished.len() >= MAX_UNPUBLISHED {
             self.unpublished.pop_front();
         }
-        let (calls, store) = (now.calls.since(&before.calls), now.store.since(&before.store));
         self.unpublished.push_back(IntervalTotals::of(&sample, &calls, &store));
         self.samples.push_back(sample);
     }
 }
 
 impl Moment {
-    fn since(&self, before: &Self) -> Sample {
+    fn since(&self, before: &Self, calls: &Times, store: &Times) -> Sample {
         let requests =
             |of: fn(&ResponseCounts) -> u64| of(&self.responses).saturating_sub(of(&before.responses));
         let [allowed, denied] = self.listed;
         let [allowed_before, denied_before] = before.listed;
-        let (calls, store) = (self.calls.since(&before.calls), self.store.since(&before.store));
         Sample {
             at_ms: self.at_ms,
             elapsed_ms: u64::try_from(self.at.saturating_duration_since(before.at).as_millis())
@@ -160,10 +159,10 @@ impl Moment {
             degraded: requests(|responses| responses.degraded),
             list_denied: denied.saturating_sub(denied_before),
             list_allowed: allowed.saturating_sub(allowed_before),
-            call_p50_us: percentile_us(&calls, 50),
-            call_p99_us: percentile_us(&calls, 99),
-            store_p50_us: percentile_us(&store, 50),
-            store_p99_us: percentile_us(&store, 99),
+            call_p50_us: percentile_us(calls, 50),
+            call_p99_us: percentile_us(calls, 99),
+            store_p50_us: percentile_us(store, 50),
+            store_p99_us: percentile_us(store, 99),
         }
     }
 }

@@ -60,20 +60,15 @@ pub(super) fn violations(current: Option<&Rules>, next: &Rules, traffic: &Traffi
             denies_by_itself(domain).or_else(|| denies_top_traffic(domain, talkers(&domain.name)?))
         };
         let message = why(domain).filter(|_| before(&domain.name).and_then(why).is_none())?;
-        Some(Violation {
-            code: ViolationCode::DeniesAll,
-            domain: domain.name.to_string(),
-            message: message.to_owned(),
-        })
+        Some(Violation::new(ViolationCode::DeniesAll, &domain.name, message))
     });
     if let Some(current) = current.filter(|current| current.rule_count() > 0 && next.rule_count() == 0) {
         return all_rules_removed(current);
     }
     let is_dropped = |name: &&String| before(name).is_some() && next.domain(name).is_none();
-    let drops = traffic.domains.iter().filter(is_dropped).map(|name| Violation {
-        code: ViolationCode::DropsDomain,
-        domain: name.clone(),
-        message: "the domain had traffic within the last minute and would have no rules".to_owned(),
+    let drops = traffic.domains.iter().filter(is_dropped).map(|name| {
+        let message = "the domain had traffic within the last minute and would have no rules";
+        Violation::new(ViolationCode::DropsDomain, name, message)
     });
     let mut violations: Vec<Violation> = denies.chain(drops).collect();
     violations.sort_by(|a, b| a.domain.cmp(&b.domain));
@@ -86,11 +81,8 @@ fn all_rules_removed(current: &Rules) -> Vec<Violation> {
     let mut domains: Vec<&str> = limited.map(|domain| &*domain.name).collect();
     domains.sort_unstable();
     domains.truncate(MAX_REPORTED_DOMAINS);
-    let violation = |domain: &str| Violation {
-        code: ViolationCode::DropsDomain,
-        domain: domain.to_owned(),
-        message: "no rule would remain in any domain".to_owned(),
-    };
+    let message = "no rule would remain in any domain";
+    let violation = |domain| Violation::new(ViolationCode::DropsDomain, domain, message);
     domains.into_iter().map(violation).collect()
 }
 
@@ -144,11 +136,10 @@ pub(super) const MAX_DENIED_PER_MILLE: u64 = 50;
 pub(super) fn violations_of_entry(listing: &Listing) -> Vec<Violation> {
     match listing.list {
         List::Allow => Vec::new(),
-        List::Deny if listing.is_unselective() => vec![Violation {
-            code: ViolationCode::DeniesAll,
-            domain: listing.domain().unwrap_or("*").to_owned(),
-            message: "the entry would deny all requests with its keys, whatever their values are".to_owned(),
-        }],
+        List::Deny if listing.is_unselective() => {
+            let message = "the entry would deny all requests with its keys, whatever their values are";
+            vec![Violation::new(ViolationCode::DeniesAll, listing.domain().unwrap_or("*"), message)]
+        }
         List::Deny => exceeding(&talkers::shares_of(listing)),
     }
 }
@@ -156,14 +147,13 @@ pub(super) fn violations_of_entry(listing: &Listing) -> Vec<Violation> {
 /// Violations of the domains of which the entry would deny too much.
 fn exceeding(shares: &[TrafficShare]) -> Vec<Violation> {
     let exceeding = shares.iter().filter(|share| share.per_mille() > MAX_DENIED_PER_MILLE);
-    let violation = |share: &TrafficShare| Violation {
-        code: ViolationCode::DeniesTraffic,
-        domain: share.domain.clone(),
-        message: format!(
+    let violation = |share: &TrafficShare| {
+        let message = format!(
             "the entry would deny {} % of the requests of the last minute; expected at most {} %",
             percent(share.per_mille()),
             percent(MAX_DENIED_PER_MILLE),
-        ),
+        );
+        Violation::new(ViolationCode::DeniesTraffic, &share.domain, message)
     };
     exceeding.map(violation).take(MAX_REPORTED_DOMAINS).collect()
 }
@@ -188,11 +178,9 @@ pub(super) fn violations_of_overrides(
         let mut rules = rules.domain(&stated.domain)?.root.rules();
         let rule = rules.find(|rule| *rule.path() == *stated.rule)?;
         let (_, decider) = overridden.whole(rule, now_ms)?;
-        (is_denying(decider) && !is_denying(rule)).then(|| Violation {
-            code: ViolationCode::DeniesAll,
-            domain: stated.domain.to_string(),
-            message: format!("the override would deny all requests of {}", stated.rule),
-        })
+        let message = || format!("the override would deny all requests of {}", stated.rule);
+        (is_denying(decider) && !is_denying(rule))
+            .then(|| Violation::new(ViolationCode::DeniesAll, &stated.domain, message()))
     });
     denying.take(MAX_REPORTED_DOMAINS).collect()
 }
