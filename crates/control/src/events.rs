@@ -11,12 +11,12 @@
 //!   events of kinds that they do not have.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
+use tollgate_directory::Fingerprint;
 use tollgate_metrics::{Counter, CounterFamily};
 
 use crate::bounds::truncated;
@@ -102,19 +102,10 @@ impl OperatorEvent {
 
     /// Digest of what makes two events equal: the kind, the object and the occasion.
     pub(crate) fn digest(&self) -> String {
-        let mut hash = Sha256::new();
         let (rule, key) = (self.rule.as_deref(), self.key.as_deref());
         let texts = [self.kind.name(), &*self.domain, rule.unwrap_or_default(), key.unwrap_or_default()];
-        for text in texts.into_iter().chain(self.occasion.as_ref().map(|occasion| &*occasion.id)) {
-            hash.update(text.len().to_le_bytes());
-            hash.update(text);
-        }
-        let digest = hash.finalize();
-        digest.iter().take(16).fold(String::new(), |mut text, byte| {
-            // Writing to a string never fails.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        let texts = texts.into_iter().chain(self.occasion.as_ref().map(|occasion| &*occasion.id));
+        format!("{:032x}", Fingerprint::of(texts.map(str::as_bytes)).first_half())
     }
 
     pub(crate) fn logged(self, instance: &str, at_ms: u64) -> LoggedEvent {

@@ -32,6 +32,11 @@ impl Fingerprint {
         Self(hash.finalize().into())
     }
 
+    /// First half of the hash, as an identifier.
+    pub fn first_half(self) -> u128 {
+        self.0.iter().take(16).fold(0, |half, byte| half << 8 | u128::from(*byte))
+    }
+
     /// Returns the fingerprint of this content with another one laid over it.
     #[must_use]
     pub fn under(self, overlay: Self) -> Self {

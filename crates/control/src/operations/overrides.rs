@@ -119,7 +119,7 @@ impl Control {
         };
         self.0.overrides.with(|book| {
             let (overrides, is_truncated) = book.page(after, limit, is_selected);
-            OverridePage { revision: book.head().revision, overrides, is_truncated }
+            OverridePage { revision: book.head.revision, overrides, is_truncated }
         })
     }
 }

@@ -187,7 +187,7 @@ async fn fetch_changes(control: &Control, redis: &Redis, held: BookHead) -> Cont
         let control = control.clone();
         let recorded = spawn_blocking(move || {
             let (changes, mut problems) = page.changes();
-            let finish = |book: &mut OverrideBook| head.into_iter().for_each(|head| book.set_head(head));
+            let finish = |book: &mut OverrideBook| head.into_iter().for_each(|head| book.head = head);
             problems.extend(control.0.overrides.record(&changes, finish));
             problems
         });
@@ -210,7 +210,7 @@ async fn fetch_everything(control: &Control, redis: &Redis) -> ControlResult<Vec
             // An invalid one, which a newer release may have written, is omitted.
             let invalid = changes.into_iter().filter_map(|change| book.apply(change).err());
             problems.extend(invalid.map(|error| format!("an override is omitted: {error}")));
-            book.set_head(if is_first { head } else { head.in_epoch_of(book.head()) });
+            book.head = if is_first { head } else { head.in_epoch_of(&book.head) };
             is_first = false;
             if is_last {
                 problems.extend(control.0.overrides.replace(book));
@@ -239,7 +239,10 @@ async fn restore(control: &Control, redis: &Redis, from: u64, store: &BookHead) 
     let count = control.0.overrides.with(OverrideBook::len);
     let spread = MAX_SPREAD_MS.min((count / CHANGES_PER_SPREAD_MS) as u64);
     sleep(Duration::from_millis(fastrand::u64(0..=spread))).await;
-    let (head, changes) = control.0.overrides.with(|book| (book.head().clone(), book.since(from, now_ms())));
+    let (head, changes) = control
+        .0
+        .overrides
+        .with(|book| (book.head.clone(), book.changes_since(from, now_ms()).collect::<Vec<_>>()));
     if changes.is_empty() && count == 0 {
         return Ok(());
     }

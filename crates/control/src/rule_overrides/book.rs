@@ -44,7 +44,8 @@ pub(crate) struct OverrideChange {
 /// Overrides by identifier.
 #[derive(Debug, Default)]
 pub(crate) struct OverrideBook {
-    head: BookHead,
+    /// Identity of the state; its revision is the last one that was applied.
+    pub(crate) head: BookHead,
     records: BTreeMap<OverrideId, Record>,
     removals: BTreeMap<OverrideId, u64>,
     /// Texts that many records share: domains, rules, limits, authors, reasons.
@@ -80,11 +81,6 @@ impl Record {
 }
 
 impl OverrideBook {
-    /// Identity of the state.
-    pub(crate) const fn head(&self) -> &BookHead {
-        &self.head
-    }
-
     /// Number of overrides, including those that have ended since the last sweep.
     pub(crate) fn len(&self) -> usize {
         self.records.len()
@@ -93,11 +89,6 @@ impl OverrideBook {
     /// Whether nothing is known.
     pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty() && self.removals.is_empty()
-    }
-
-    /// Sets the identity after changes up to its revision were applied.
-    pub(crate) fn set_head(&mut self, head: BookHead) {
-        self.head = head;
     }
 
     /// Applies a change, unless a later one of this override is known.
@@ -201,11 +192,7 @@ impl OverrideBook {
     }
 
     /// All changes with a later revision than `revision`, in their order, without overrides that have ended at `now_ms`.
-    pub(crate) fn changes_since(
-        &self,
-        revision: u64,
-        now_ms: u64,
-    ) -> impl Iterator<Item = OverrideChange> + '_ {
+    pub(crate) fn changes_since(&self, revision: u64, now_ms: u64) -> impl Iterator<Item = OverrideChange> {
         let is_active = |record: &&Record| record.revision > revision && record.stated.is_active_at(now_ms);
         let put = self.records.values().filter(is_active);
         let put = put.map(|record| (record.revision, record.stated.id, Some(record)));
@@ -218,11 +205,6 @@ impl OverrideBook {
             entry: record.map(Record::entry),
         };
         changes.into_iter().map(change)
-    }
-
-    /// All of these changes at once.
-    pub(crate) fn since(&self, revision: u64, now_ms: u64) -> Vec<OverrideChange> {
-        self.changes_since(revision, now_ms).collect()
     }
 }
 
@@ -247,6 +229,10 @@ pub(super) mod tests {
             expires_at_ms,
         };
         entry.identified()
+    }
+
+    pub(in super::super) fn all(book: &OverrideBook) -> Vec<OverrideChange> {
+        book.changes_since(0, 0).collect()
     }
 
     fn change(revision: u64, value: &str, limit: Option<u32>) -> OverrideChange {
@@ -293,9 +279,9 @@ pub(super) mod tests {
                 order.iter().for_each(|at| book.apply(at.get(&changes).clone()).expect("valid"));
             }
             // What another instance holds is restored over it.
-            expected.since(0, 0).into_iter().for_each(|change| book.apply(change).expect("valid"));
+            all(&expected).into_iter().for_each(|change| book.apply(change).expect("valid"));
             prop_assert_eq!(limits(&book), limits(&expected));
-            prop_assert_eq!(book.since(0, 0), expected.since(0, 0));
+            prop_assert_eq!(all(&book), all(&expected));
         }
     }
 }

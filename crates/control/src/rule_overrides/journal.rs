@@ -144,7 +144,7 @@ fn write(path: &Path, book: &OverrideBook) -> io::Result<(File, usize)> {
         lines += 1;
     }
     text.clear();
-    push(&mut text, &head_line(book.head()))?;
+    push(&mut text, &head_line(&book.head))?;
     writer.write_all(&text)?;
     let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;
@@ -196,7 +196,7 @@ fn read(path: &Path) -> Result<OverrideBook, String> {
 fn apply(book: &mut OverrideBook, line: Line) -> Option<()> {
     let change = match line {
         Line::Head { form: FORMAT, lineage, revision, epoch } => {
-            book.set_head(BookHead { lineage, revision, epoch, floor: 0 });
+            book.head = BookHead { lineage, revision, epoch, floor: 0 };
             return Some(());
         }
         Line::Head { .. } => return None,
@@ -228,7 +228,10 @@ fn lock(path: &Path) -> Result<File, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::book::tests::entry, *};
+    use super::{
+        super::book::tests::{all, entry},
+        *,
+    };
 
     fn change(revision: u64, value: &str, is_removal: bool) -> OverrideChange {
         let entry = OverrideEntry { created_at_ms: 1, ..entry(value, 5, Some(2)) };
@@ -240,7 +243,7 @@ mod tests {
         changes.iter().cloned().for_each(|change| book.apply(change).expect("valid"));
         match journal.is_outdated(book.len()) {
             true => journal.replace(book).expect("written"),
-            false => journal.append(changes, book.head()).expect("written"),
+            false => journal.append(changes, &book.head).expect("written"),
         }
     }
 
@@ -250,14 +253,14 @@ mod tests {
         let path = directory.path().join("overrides");
         let (mut journal, mut book) = Journal::open(path.clone()).expect("created");
         assert!(book.is_empty());
-        book.set_head(BookHead { lineage: "l".into(), epoch: 3, ..BookHead::default() });
+        book.head = BookHead { lineage: "l".into(), epoch: 3, ..BookHead::default() };
         record(&mut journal, &mut book, &[change(1, "a", false), change(2, "b", false)]);
         record(&mut journal, &mut book, &[change(3, "a", true)]);
         let error = Journal::open(path.clone()).expect_err("it is locked");
         assert!(error.contains("another process"), "{error}");
         drop(journal);
         let (_, again) = Journal::open(path).expect("readable");
-        assert_eq!((again.since(0, 0), again.head()), (book.since(0, 0), book.head()));
+        assert_eq!((all(&again), &again.head), (all(&book), &book.head));
         assert_eq!(again.len(), 1);
     }
 
@@ -292,11 +295,11 @@ mod tests {
         journal.file = File::open(&path).expect("readable");
         let lost = change(2, "b", false);
         book.apply(lost.clone()).expect("valid");
-        journal.append(&[lost], book.head()).expect_err("not writable");
+        journal.append(&[lost], &book.head).expect_err("not writable");
         record(&mut journal, &mut book, &[change(3, "c", false)]);
         drop(journal);
         let (_, again) = Journal::open(path).expect("readable");
-        assert_eq!((again.since(0, 0), again.len()), (book.since(0, 0), 3));
+        assert_eq!((all(&again), again.len()), (all(&book), 3));
     }
 
     #[test]
@@ -310,6 +313,6 @@ mod tests {
         drop(journal);
         assert!(fs::read_to_string(&path).expect("text").lines().count() <= 3);
         let (_, again) = Journal::open(path).expect("readable");
-        assert_eq!(again.since(0, 0), book.since(0, 0));
+        assert_eq!(all(&again), all(&book));
     }
 }

@@ -13,8 +13,8 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 use tokio::{sync::watch, time::timeout};
+use tollgate_directory::Fingerprint;
 use tollgate_rules::{OverrideId, OverrideKey, RuleOverride};
 
 use self::journal::Journal;
@@ -59,7 +59,7 @@ impl OverrideReplica {
 
     /// Identity of the state.
     pub(crate) fn head(&self) -> BookHead {
-        self.book.lock().head().clone()
+        self.book.lock().head.clone()
     }
 
     /// Reads the overrides.
@@ -86,9 +86,7 @@ impl OverrideReplica {
         let changes: Vec<_> =
             changes.map(|((id, entry), revision)| OverrideChange { revision, id, entry }).collect();
         // No store in Redis has these changes.
-        let finish = |book: &mut OverrideBook| {
-            book.set_head(BookHead { lineage: String::new(), ..book.head().clone() });
-        };
+        let finish = |book: &mut OverrideBook| book.head.lineage.clear();
         // Each was validated, and a failure of the file was logged.
         let _ = self.apply(&changes, finish, journal.as_mut());
         changes.last().map_or(first, |change| change.revision)
@@ -109,7 +107,7 @@ impl OverrideReplica {
                 }
             }
             finish(&mut book);
-            (book.head().clone(), book.len())
+            (book.head.clone(), book.len())
         };
         let written = journal.map(|journal| match journal.is_outdated(overrides) {
             true => journal.replace(&self.book.lock()),
@@ -130,7 +128,7 @@ impl OverrideReplica {
     /// Keeps a copy of the file, if there is one, before its content is replaced by that of another store; returns its path.
     /// Slow.
     pub(crate) fn keep_file(&self) -> Option<String> {
-        let kept = self.journal.lock().as_ref()?.keep(self.book.lock().head().revision);
+        let kept = self.journal.lock().as_ref()?.keep(self.book.lock().head.revision);
         kept.inspect_err(|error| tracing::error!(%error, "cannot keep the overrides file")).ok()
     }
 
@@ -199,16 +197,9 @@ impl OverrideEntry {
 
     /// Identifier of the override of this rule and key.
     pub(crate) fn id_of(domain: &str, rule: &str, key: &[Pair]) -> OverrideId {
-        let mut hash = Sha256::new();
         let texts = key.iter().flat_map(|pair| [&*pair.key, &*pair.value]);
-        for text in [domain, rule].into_iter().chain(texts) {
-            // The length separates adjacent texts.
-            hash.update((text.len() as u64).to_le_bytes());
-            hash.update(text.as_bytes());
-        }
-        let digest: [u8; 32] = hash.finalize().into();
-        let (half, _) = digest.split_at(16);
-        OverrideId(half.iter().fold(0, |id, byte| id << 8 | u128::from(*byte)))
+        let texts = [domain, rule].into_iter().chain(texts);
+        OverrideId(Fingerprint::of(texts.map(str::as_bytes)).first_half())
     }
 
     /// Returns the override for enforcement.
