@@ -33,11 +33,13 @@ const MAX_TOTALS: usize = 64;
 /// Sums by name.
 pub type Totals = BTreeMap<String, u64>;
 
-/// Content of the reports of instances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReportTopic {
-    Traffic,
-    Rollouts,
+tollgate_core::named! {
+    /// Content of the reports of instances, by the name of their keys.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ReportTopic {
+        Traffic = "report",
+        Rollouts = "rollout-report",
+    }
 }
 
 /// Report of one instance.
@@ -129,11 +131,7 @@ impl Control {
 }
 
 fn report_key(redis: &Redis, topic: ReportTopic, instance: &str) -> Vec<u8> {
-    let name = match topic {
-        ReportTopic::Traffic => "report",
-        ReportTopic::Rollouts => "rollout-report",
-    };
-    redis.client.keys.named(&format!("{name}:{instance}"))
+    redis.client.keys.named(&format!("{}:{instance}", topic.name()))
 }
 
 fn totals_key(redis: &Redis, interval: u64) -> Vec<u8> {

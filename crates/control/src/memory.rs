@@ -122,8 +122,7 @@ impl MemoryState {
         for (entry, audit) in new {
             let added = self.automatic.add(entry, now_ms);
             if added == Added::Listed {
-                let audit = self.numbered(audit);
-                append(&mut self.automatic_audit, audit);
+                self.append(|state| &mut state.automatic_audit, audit);
             }
             results.push(added);
         }
@@ -147,8 +146,8 @@ impl MemoryState {
         let before = before.map_or(u64::MAX, |id| id.parse().unwrap_or(0));
         let number = |entry: &AuditEntry| entry.id.parse().unwrap_or(0);
         let latest = |log: &VecDeque<AuditEntry>| {
-            let earlier = log.iter().rev().filter(|entry| number(entry) < before);
-            earlier.take(limit).cloned().collect()
+            let earlier = log.range(..log.partition_point(|entry| number(entry) < before));
+            earlier.rev().take(limit).cloned().collect()
         };
         let logs: [Vec<_>; 3] = [&self.audit, &self.automatic_audit, &self.override_audit].map(latest);
         let mut all = logs.concat();
@@ -159,25 +158,22 @@ impl MemoryState {
 
     /// Appends an entry to the audit log of overrides.
     pub(crate) fn audit_override(&mut self, entry: AuditEntry) {
-        let entry = self.numbered(entry);
-        append(&mut self.override_audit, entry);
+        self.append(|state| &mut state.override_audit, entry);
     }
 
     fn append_audit(&mut self, entry: AuditEntry) {
-        let entry = self.numbered(entry);
-        append(&mut self.audit, entry);
+        self.append(|state| &mut state.audit, entry);
     }
 
-    fn numbered(&mut self, entry: AuditEntry) -> AuditEntry {
+    /// Appends an entry to one of the logs.
+    fn append(&mut self, log: fn(&mut Self) -> &mut VecDeque<AuditEntry>, entry: AuditEntry) {
         self.audited += 1;
-        AuditEntry { id: self.audited.to_string(), ..entry }
-    }
-}
-
-fn append(log: &mut VecDeque<AuditEntry>, entry: AuditEntry) {
-    log.push_back(entry);
-    while log.len() > MAX_AUDIT_ENTRIES {
-        log.pop_front();
+        let entry = AuditEntry { id: self.audited.to_string(), ..entry };
+        let log = log(self);
+        log.push_back(entry);
+        if log.len() > MAX_AUDIT_ENTRIES {
+            log.pop_front();
+        }
     }
 }
 

@@ -227,19 +227,6 @@ impl ControlError {
         let Self::Unavailable(reason) = self else { return false };
         ACL_ERRORS.iter().any(|denial| reason.contains(denial))
     }
-
-    /// Label of the error in metrics and responses.
-    pub const fn label(&self) -> &'static str {
-        match self {
-            Self::Stale { .. } => "stale",
-            Self::ReadOnly => "read_only",
-            Self::OtherRegion { .. } => "other_region",
-            Self::TooMany { .. } => "too_many",
-            Self::TooLarge { .. } => "too_large",
-            Self::Unavailable(_) => "unavailable",
-            Self::Malformed(_) => "malformed_reply",
-        }
-    }
 }
 
 tollgate_core::named! {

@@ -1,6 +1,6 @@
 //! Reconciles lists and switches with the store.
 
-use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{mem, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
@@ -30,22 +30,18 @@ pub(super) struct ListsReconciler {
     control: Control,
     status: RulesStatus,
     snapshot: Arc<dyn OverrideTarget>,
-    /// The active lists and switches.
-    active: Arc<StoredRuntime>,
-    /// When they were compiled, without those that had expired by then.
-    compiled_at_ms: u64,
+    active: Activated,
     task: TaskSlot<ControlResult<Activated>>,
     /// Time of the next expiry.
     pub(super) next_expiry: Option<Instant>,
     fetched: Option<Instant>,
-    /// Active entries and switches that are omitted, with the reasons.
-    omitted: Option<String>,
 }
 
 /// Lists and switches that were activated.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Activated {
     stored: Arc<StoredRuntime>,
+    /// When they were compiled, without those that had expired by then.
     at_ms: u64,
     /// Entries and switches that were omitted, with the reasons.
     omitted: Option<String>,
@@ -53,42 +49,33 @@ pub(super) struct Activated {
 
 impl ListsReconciler {
     pub(super) fn new(control: Control, status: RulesStatus, snapshot: Arc<dyn OverrideTarget>) -> Self {
-        Self {
-            control,
-            status,
-            snapshot,
-            active: Arc::default(),
-            compiled_at_ms: 0,
-            task: TaskSlot::default(),
-            next_expiry: None,
-            fetched: None,
-            omitted: None,
-        }
+        let (active, task, next_expiry, fetched) = Default::default();
+        Self { control, status, snapshot, active, task, next_expiry, fetched }
     }
 
     /// Fetches lists and switches that differ from the active ones, and restores those that the store has lost.
     pub(super) fn reconcile(&mut self, head: &StoreHead, connectivity: Connectivity) {
-        let active = &self.active.runtime;
+        let before = Arc::clone(&self.active.stored);
+        let active = &before.runtime;
         let is_active = head.generation == active.generation
-            && head.runtime_token == self.active.token
-            && head.automatic_token == self.active.automatic_token;
+            && head.runtime_token == before.token
+            && head.automatic_token == before.automatic_token;
         if !self.task.is_idle() {
             return;
         }
         if is_active {
             // An earlier failure concerned a state that no longer exists.
-            self.report(self.omitted.clone());
+            self.report(self.active.omitted.clone());
             return;
         }
         let (control, status, snapshot) = (self.control.clone(), self.status.clone(), self.snapshot.clone());
         // A copy of another region's lists may have an earlier generation.
         let is_copy = control.require_writable().is_err() && !head.runtime_token.is_empty();
         let is_lost = head.generation < active.generation && !is_copy;
-        let is_automatic_lost = head.automatic_token.is_empty() && self.active.has_automatic_at(now_ms());
+        let is_automatic_lost = head.automatic_token.is_empty() && before.has_automatic_at(now_ms());
         let spread = Instant::now() + fetch_delay(active, fastrand::u64);
         let begin = self.fetched.map_or(spread, |at| spread.max(at + FETCH_INTERVAL));
         self.fetched = Some(begin);
-        let before = Arc::clone(&self.active);
         self.task.start(async move {
             sleep_until(begin).await;
             // A store in this process loses nothing.
@@ -115,8 +102,8 @@ impl ListsReconciler {
     pub(super) fn recompile(&mut self) {
         self.next_expiry = None;
         if self.task.is_idle() {
-            let (active, status, snapshot) =
-                (self.active.clone(), self.status.clone(), self.snapshot.clone());
+            let (active, status) = (Arc::clone(&self.active.stored), self.status.clone());
+            let snapshot = Arc::clone(&self.snapshot);
             self.task.start(async move {
                 let activated = activate(active, status, snapshot).await?;
                 recheck_bans();
@@ -131,14 +118,13 @@ impl ListsReconciler {
         let activated = self.task.finished().await.unwrap_or_else(panicked);
         match activated {
             Ok(activated) => {
-                let is_changed = activated.stored.token != self.active.token
-                    || activated.stored.automatic_token != self.active.automatic_token
-                    || activated.stored.runtime.generation != self.active.runtime.generation;
-                (self.active, self.compiled_at_ms) = (activated.stored, activated.at_ms);
+                let before = mem::replace(&mut self.active, activated).stored;
                 self.next_expiry = self.next_expiry_after(Duration::ZERO);
-                self.omitted.clone_from(&activated.omitted);
-                self.report(activated.omitted);
-                is_changed
+                self.report(self.active.omitted.clone());
+                let stored = &self.active.stored;
+                stored.token != before.token
+                    || stored.automatic_token != before.automatic_token
+                    || stored.runtime.generation != before.runtime.generation
             }
             Err(error) => {
                 self.next_expiry = self.next_expiry_after(RETRY_INTERVAL);
@@ -151,7 +137,7 @@ impl ListsReconciler {
 
     /// Time of the next expiry; `overdue` from now if it has already passed.
     fn next_expiry_after(&self, overdue: Duration) -> Option<Instant> {
-        let end = self.active.runtime.next_expiry(self.compiled_at_ms)?;
+        let end = self.active.stored.runtime.next_expiry(self.active.at_ms)?;
         let wait = match end.saturating_sub(now_ms()) {
             0 => overdue,
             wait => Duration::from_millis(wait.min(MAX_EXPIRY_WAIT_MS)),
@@ -168,7 +154,7 @@ impl ListsReconciler {
 
     /// Token of the last active change.
     pub(super) fn token(&self) -> &str {
-        &self.active.token
+        &self.active.stored.token
     }
 }
 

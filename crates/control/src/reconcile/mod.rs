@@ -32,7 +32,7 @@ use self::outage::{AclDenial, StoreOutage};
 use self::rules::{LoadResult, RulesReconciler};
 use self::{lists::ListsReconciler, overrides::OverridesReconciler};
 use crate::stored::{ActiveState, StoreHead};
-use crate::{Control, ControlResult, Instance, RulesSource, RulesState, RulesStatus, metrics};
+use crate::{Control, ControlResult, Instance, RulesSource, RulesStatus, metrics};
 
 pub use self::rules::Rules;
 
@@ -56,7 +56,8 @@ pub struct Reconciler {
 struct ReconcileTask {
     control: Control,
     status: RulesStatus,
-    heartbeat: Heartbeat,
+    started_at_ms: u64,
+    active_domains: ActiveDomains,
     in_flight: TaskSlot<ControlResult<StoreHead>>,
     /// Whether there was a notification after the heartbeat in flight began.
     is_notified: bool,
@@ -85,7 +86,8 @@ impl Reconciler {
     ) -> Self {
         let (sender, first_attempt) = oneshot::channel();
         let task = ReconcileTask {
-            heartbeat: Heartbeat::new(control.instance(), active_domains),
+            started_at_ms: now_ms(),
+            active_domains,
             in_flight: TaskSlot::default(),
             is_notified: false,
             heartbeat_at: None,
@@ -150,7 +152,7 @@ impl ReconcileTask {
         let due = Instant::now() + delay;
         let begin = earliest.unwrap_or(due).max(due);
         self.heartbeat_at = Some(begin);
-        let (control, instance) = (self.control.clone(), self.heartbeat.record(&self.status.now()));
+        let (control, instance) = (self.control.clone(), self.instance());
         let active = ActiveState {
             version: self.rules.as_ref().and_then(RulesReconciler::active),
             runtime_token: self.lists.token().to_owned(),
@@ -159,6 +161,26 @@ impl ReconcileTask {
             sleep_until(begin).await;
             control.heartbeat(instance, active).await
         });
+    }
+
+    /// The heartbeat record of this instance.
+    fn instance(&self) -> Instance {
+        let state = self.status.now();
+        let mut active_domains = (self.active_domains)();
+        active_domains.retain(|domain| domain.len() <= MAX_DOMAIN_BYTES);
+        active_domains.truncate(MAX_DOMAINS);
+        Instance {
+            id: self.control.instance().to_owned(),
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            version: state.version,
+            fingerprint: state.fingerprint.clone(),
+            generation: state.generation,
+            region_generation: state.region_generation,
+            started_at_ms: self.started_at_ms,
+            seen_at_ms: now_ms(),
+            active_domains,
+            problem: state.problems(),
+        }
     }
 
     fn handle_head(&mut self, head: Option<ControlResult<StoreHead>>) {
@@ -250,39 +272,6 @@ const MAX_DOMAIN_BYTES: usize = 256;
 
 /// Returns the domains that had requests within the last minute, the latest first.
 pub type ActiveDomains = fn() -> Vec<String>;
-
-/// Source of heartbeat records: the constant facts about this instance.
-#[derive(Debug)]
-pub(super) struct Heartbeat {
-    id: String,
-    started_at_ms: u64,
-    active_domains: ActiveDomains,
-}
-
-impl Heartbeat {
-    pub(super) fn new(id: &str, active_domains: ActiveDomains) -> Self {
-        Self { id: id.to_owned(), started_at_ms: now_ms(), active_domains }
-    }
-
-    /// Returns the record of an instance in this state.
-    pub(super) fn record(&self, state: &RulesState) -> Instance {
-        let mut active_domains = (self.active_domains)();
-        active_domains.retain(|domain| domain.len() <= MAX_DOMAIN_BYTES);
-        active_domains.truncate(MAX_DOMAINS);
-        Instance {
-            id: self.id.clone(),
-            program: env!("CARGO_PKG_VERSION").to_owned(),
-            version: state.version,
-            fingerprint: state.fingerprint.clone(),
-            generation: state.generation,
-            region_generation: state.region_generation,
-            started_at_ms: self.started_at_ms,
-            seen_at_ms: now_ms(),
-            active_domains,
-            problem: state.problems(),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate_store::redis::Reply;
 
 use super::reply::{argument, bytes, items, list, millis, read_json, text, to_json};
-use super::{Cursor, Redis};
+use super::{Redis, latest};
 use crate::events::{EVENT_LIFETIME, LoggedEvent, MAX_EVENTS};
 use crate::model::ControlResult;
 
@@ -37,16 +37,11 @@ pub(crate) async fn events(
     before: Option<&str>,
     limit: usize,
 ) -> ControlResult<Vec<LoggedEvent>> {
-    let (mut all, mut cursor) = (Vec::new(), Cursor::before(before));
-    while let Some((start, most)) = cursor.next(limit.saturating_sub(all.len())) {
-        let arguments = [start, argument(most)];
-        let part = read_events(
-            redis.client.run_shared("events", &[redis.client.keys.named(EVENTS)], &arguments).await?,
-        )?;
-        cursor.passed(part.len(), part.last().map(|(id, _)| id.as_str()));
-        all.extend(part.into_iter().filter_map(|(_, event)| event));
-    }
-    Ok(all)
+    let keys = &[redis.client.keys.named(EVENTS)];
+    latest(before, limit, |start, most| async move {
+        read_events(redis.client.run_shared("events", keys, &[start, argument(most)]).await?)
+    })
+    .await
 }
 
 pub(crate) async fn undelivered(redis: &Redis, limit: usize) -> ControlResult<Vec<LoggedEvent>> {

@@ -20,7 +20,7 @@ use tollgate_store::redis::{RedisSettings, Reply};
 #[doc(hidden)]
 pub use self::script_client::{CONTROL_SCRIPT, OVERRIDES_SCRIPT};
 use self::{
-    reply::{Parts, argument, bytes, items, list, malformed, number, parse, read_json, text, to_json},
+    reply::{Parts, argument, bytes, items, list, number, parse, read_json, result_of, text, to_json},
     script_client::{HEARTBEAT_TIMEOUT, Operation, ScriptClient},
 };
 use crate::stored::{ActiveState, FilesPresence, Restore, StoreHead, VersionId};
@@ -57,8 +57,10 @@ impl Redis {
 
     /// Notifies `changed` of changes by other instances.
     pub(super) async fn subscribe(&self, changed: &Notify) -> Infallible {
+        let client = &self.client;
         loop {
-            match self.client.subscribe(&self.settings, || changed.notify_one()).await {
+            match client.store.subscribe(&self.settings, &client.keys.channel, || changed.notify_one()).await
+            {
                 Ok(never) => match never {},
                 Err(error) => {
                     tracing::error!(%error, "cannot subscribe to changes; polling instead");
@@ -119,13 +121,11 @@ impl Redis {
     }
 
     pub(super) async fn audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
-        let (mut all, mut cursor) = (Vec::new(), Cursor::before(before));
-        while let Some((start, most)) = cursor.next(limit.saturating_sub(all.len())) {
+        latest(before, limit, |start, most| async move {
             let part = self.some_audit(start, most).await?;
-            cursor.passed(part.len(), part.last().map(|entry| &*entry.id));
-            all.extend(part);
-        }
-        Ok(all)
+            Ok(part.into_iter().map(|entry| (entry.id.clone(), Some(entry))).collect())
+        })
+        .await
     }
 
     async fn some_audit(&self, start: Vec<u8>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
@@ -190,44 +190,28 @@ impl Redis {
 
 /// Result of restoring lost state.
 fn restored(reply: Reply) -> ControlResult<Restore> {
-    match bytes(reply)?.as_slice() {
-        b"made" => Ok(Restore::Restored),
-        b"kept" => Ok(Restore::Present),
-        b"other" => Ok(Restore::Superseded),
-        _ => Err(malformed("no result")),
-    }
+    let words = [("made", Restore::Restored), ("kept", Restore::Present), ("other", Restore::Superseded)];
+    result_of(reply, words)
 }
 
-/// Position in a stream, which is read from the latest entry on.
-#[derive(Debug)]
-struct Cursor {
-    /// Where the next read starts, as `XREVRANGE` takes it; `None` at the end.
-    start: Option<String>,
-    /// Number of entries of the last read at most.
-    most: usize,
-}
-
-impl Cursor {
-    /// Before the latest entry, or before the one with this id: at the end if that is no id.
-    fn before(id: Option<&str>) -> Self {
-        let start = match id {
-            None => Some("+".to_owned()),
-            Some(id) => parts_of_id(id).map(|_| format!("({id}")),
-        };
-        Self { start, most: 0 }
+/// Reads at most `limit` of the latest entries of a stream before the one with this id, or of all, newest first. `read` returns
+/// a part with the ids, from a place as `XREVRANGE` takes it; entries that it cannot read are left out.
+async fn latest<T, R: Future<Output = ControlResult<Vec<(String, Option<T>)>>>>(
+    before: Option<&str>,
+    limit: usize,
+    read: impl Fn(Vec<u8>, usize) -> R,
+) -> ControlResult<Vec<T>> {
+    let after = |id: &str| format!("({id}").into_bytes();
+    let mut all = Vec::new();
+    // Before a text that is no id there are none.
+    let mut start = before.map_or(Some(b"+".to_vec()), |id| parts_of_id(id).map(|_| after(id)));
+    while let Some(from) = start.filter(|_| all.len() < limit) {
+        let most = ENTRIES_OF_CALL.min(limit - all.len());
+        let part = read(from, most).await?;
+        start = part.last().filter(|_| part.len() >= most).map(|(id, _)| after(id));
+        all.extend(part.into_iter().filter_map(|(_, entry)| entry));
     }
-
-    /// Where the next read starts, and its number of entries, of which `wanted` are missing; `None` if there is no other.
-    fn next(&mut self, wanted: usize) -> Option<(Vec<u8>, usize)> {
-        let start = self.start.take().filter(|_| wanted > 0)?;
-        self.most = wanted.min(ENTRIES_OF_CALL);
-        Some((start.into_bytes(), self.most))
-    }
-
-    /// Notes the number of entries that were read, and the id of the last one.
-    fn passed(&mut self, count: usize, last: Option<&str>) {
-        self.start = last.filter(|_| count >= self.most).map(|id| format!("({id}"));
-    }
+    Ok(all)
 }
 
 /// The time and the sequence number of an entry's id.

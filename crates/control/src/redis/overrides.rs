@@ -3,7 +3,7 @@
 use tollgate_rules::OverrideId;
 use tollgate_store::redis::Reply;
 
-use super::reply::{Parts, argument, bytes, is_made, malformed, read_json, to_json};
+use super::reply::{Parts, argument, malformed, read_json, result_of, to_json};
 use super::script_client::{Operation, ScriptClient};
 use crate::copies::{CopiedChange, OverridesHead, OverridesPage};
 use crate::rule_overrides::{BookHead, OverrideChange, OverrideEntry};
@@ -172,12 +172,9 @@ pub(crate) async fn adopt(
     let gathered = ["copied-overrides", "copied-override-revisions", "copied-override-ends"];
     let gathered = gathered.map(|name| client.keys.named(name));
     let operation = Operation::of_overrides("adopt").on(gathered).with(arguments);
-    match bytes(client.run(&operation).await?)?.as_slice() {
-        b"made" => Ok(true),
-        b"other" => Ok(false),
-        b"lacking" => Err(ControlError::Unavailable("it has lost a part of the copied overrides".into())),
-        _ => Err(malformed("no result")),
-    }
+    let lacking = ControlError::Unavailable("it has lost a part of the copied overrides".into());
+    let words = [("made", Ok(true)), ("other", Ok(false)), ("lacking", Err(lacking))];
+    result_of(client.run(&operation).await?, words)?
 }
 
 /// Revision, identifier, end and payload of a change.
@@ -215,7 +212,7 @@ pub(crate) async fn restore(
             arguments.extend(change_arguments(change)?);
         }
         let operation = Operation::of_overrides("restore").with(arguments);
-        let made = is_made(client.run(&operation).await?, b"other")?;
+        let made = result_of(client.run(&operation).await?, [("made", true), ("other", false)])?;
         if is_last || !made {
             return Ok(made);
         }

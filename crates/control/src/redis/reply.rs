@@ -73,13 +73,14 @@ pub(crate) fn count(reply: &Reply) -> ControlResult<u64> {
     }
 }
 
-/// Whether the reply is `made`; `otherwise` is the only other word that it may be.
-pub(crate) fn is_made(reply: Reply, otherwise: &[u8]) -> ControlResult<bool> {
-    match bytes(reply)?.as_slice() {
-        b"made" => Ok(true),
-        word if word == otherwise => Ok(false),
-        _ => Err(malformed("no result")),
-    }
+/// The result that the word in a reply stands for, of the words that the script may return.
+pub(crate) fn result_of<T>(
+    reply: Reply,
+    words: impl IntoIterator<Item = (&'static str, T)>,
+) -> ControlResult<T> {
+    let word = bytes(reply)?;
+    let known = words.into_iter().find(|(known, _)| known.as_bytes() == word);
+    known.map(|(_, result)| result).ok_or_else(|| malformed("no result"))
 }
 
 /// Parts of a list, read one after another.

@@ -10,7 +10,7 @@ use tollgate_core::clock::now_ms;
 use tollgate_store::redis::Reply;
 
 use super::reply::{
-    argument, bytes, count, is_made, items, list, malformed, number, read_json, text, to_json,
+    argument, bytes, count, items, list, malformed, number, read_json, result_of, text, to_json,
 };
 use super::script_client::{ATTEMPT_TIMEOUT, Operation};
 use super::{Redis, restored};
@@ -73,16 +73,15 @@ impl Redis {
             self.earlier_changes().into(),
             replaced,
         ]);
-        match bytes(self.client.run(&operation).await?)?.as_slice() {
-            b"made" => Ok(true),
-            b"none" => Ok(false),
-            b"full" => Err(ControlError::TooMany { what, most }),
-            b"large" => Err(ControlError::TooLarge { what: "all lists and switches", most: MAX_LISTS_BYTES }),
-            b"lost" => Err(ControlError::Unavailable(
-                "it has lost the lists and switches, which are restored soon".into(),
-            )),
-            _ => Err(malformed("no result")),
-        }
+        let lost = "it has lost the lists and switches, which are restored soon";
+        let words = [
+            ("made", Ok(true)),
+            ("none", Ok(false)),
+            ("full", Err(ControlError::TooMany { what, most })),
+            ("large", Err(ControlError::TooLarge { what: "all lists and switches", most: MAX_LISTS_BYTES })),
+            ("lost", Err(ControlError::Unavailable(lost.to_owned()))),
+        ];
+        result_of(self.client.run(&operation).await?, words)?
     }
 
     /// Whether this instance enforces lists or switches, as the script takes it.
@@ -127,13 +126,8 @@ impl Redis {
             arguments.push(to_json(&audit)?);
         }
         let replies = items(self.client.run(&self.on_automatic("add_automatic").with(arguments)).await?)?;
-        let read = |reply| match bytes(reply)?.as_slice() {
-            b"listed" => Ok(Added::Listed),
-            b"known" => Ok(Added::Known),
-            b"full" => Ok(Added::Full),
-            _ => Err(malformed("no result")),
-        };
-        replies.into_iter().map(read).collect()
+        let words = [("listed", Added::Listed), ("known", Added::Known), ("full", Added::Full)];
+        replies.into_iter().map(|reply| result_of(reply, words)).collect()
     }
 
     pub(crate) async fn lift_automatic(
@@ -144,7 +138,8 @@ impl Redis {
     ) -> ControlResult<bool> {
         let [_, ends, payload] = exemption.map(automatic_arguments).transpose()?.unwrap_or_default();
         let arguments = [token().into(), id.into(), to_json(&audit)?, ends, payload];
-        is_made(self.client.run(&self.on_automatic("lift_automatic").with(arguments)).await?, b"none")
+        let reply = self.client.run(&self.on_automatic("lift_automatic").with(arguments)).await?;
+        result_of(reply, [("made", true), ("none", false)])
     }
 
     /// Reads the token and the active automatic entries. An unreadable entry, which a newer release may have written, is omitted.

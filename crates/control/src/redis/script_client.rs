@@ -1,6 +1,6 @@
 //! Runs operations of the script, and reads its replies.
 
-use std::{convert::Infallible, time::Duration};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
@@ -94,7 +94,7 @@ impl Operation {
 /// Client of the script.
 #[derive(Debug)]
 pub(crate) struct ScriptClient {
-    store: RedisStore,
+    pub(super) store: RedisStore,
     pub(crate) keys: Keys,
     script: Script,
     overrides_script: Script,
@@ -112,15 +112,6 @@ impl ScriptClient {
             [CONTROL_SCRIPT, OVERRIDES_SCRIPT, FLEET_SOURCE].map(Script::new);
         let denied_at = Mutex::default();
         Ok(Self { store, keys, script, overrides_script, fleet_script, denied_at })
-    }
-
-    /// Calls `changed` after each change by another instance.
-    pub(super) async fn subscribe(
-        &self,
-        settings: &RedisSettings,
-        changed: impl Fn(),
-    ) -> Result<Infallible, StoreError> {
-        self.store.subscribe(settings, &self.keys.channel, changed).await
     }
 
     /// Runs an operation, and again if it may not have run: every operation may run twice.
@@ -245,7 +236,7 @@ pub(crate) struct Keys {
     pub(super) automatic: [Vec<u8>; 3],
     /// Keys of the list of active bans, as the script's operations on it take them.
     pub(super) bans: [Vec<u8>; 3],
-    channel: Vec<u8>,
+    pub(super) channel: Vec<u8>,
 }
 
 impl Keys {

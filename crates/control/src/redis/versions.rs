@@ -62,7 +62,7 @@ pub(crate) async fn version(redis: &Redis, number: u64) -> ControlResult<Option<
         let (version, files) = (read_json(&meta)?, Arc::new(read_json(&files)?));
         Ok(Arc::new(StoredVersion { version, token: text(token)?, files, trail: text(trail)? }))
     });
-    read.await.unwrap_or_else(|error| Err(malformed(error))).map(Some)
+    read.await?.map(Some)
 }
 
 pub(crate) async fn apply(redis: &Redis, stored: StoredVersion, audit: AuditEntry) -> ControlResult<Version> {
@@ -145,8 +145,7 @@ fn oldest(current: u64) -> u64 {
 }
 
 async fn packed(files: Arc<Files>) -> ControlResult<Vec<u8>> {
-    let packed = spawn_blocking(move || to_json(&*files)).await;
-    let packed = packed.unwrap_or_else(|error| Err(malformed(error)))?;
+    let packed = spawn_blocking(move || to_json(&*files)).await??;
     if packed.len() > MAX_PACKED_BYTES {
         return Err(ControlError::TooLarge { what: "an escaped version", most: MAX_PACKED_BYTES });
     }
