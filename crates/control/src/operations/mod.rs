@@ -7,10 +7,12 @@ use std::{convert::Infallible, time::Duration};
 
 use tokio::time::{Instant, sleep};
 use tollgate_core::clock::now_ms;
+use tollgate_store::redis::Reply;
 
 use crate::bounds::{MAX_BAN_BATCH, truncated};
-use crate::events::{EVENTS, EVENTS_DROPPED, MAX_WAIT, QueuedEvent};
-use crate::redis::{events, runtime};
+use crate::events::{EVENT_LIFETIME, EVENTS, EVENTS_DROPPED, MAX_EVENTS, MAX_WAIT, QueuedEvent};
+use crate::redis::reply::{argument, bytes, items, list, millis, read_json, text, to_json};
+use crate::redis::{latest, runtime};
 use crate::{
     Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, BanCounts, BanFilter, BanPage, BanPosition,
     BanRemoval, Control, ControlError, ControlResult, ListedBan, LoggedEvent, OperatorEvent,
@@ -22,6 +24,16 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time after which an event that cannot be logged is dropped.
 const RETRY_PERIOD: Duration = Duration::from_secs(600);
+
+/// Names of the keys of the log of events, and of the position of their delivery in it.
+const EVENTS_KEY: &str = "events";
+const POSITION_KEY: &str = "delivered";
+
+/// Lifetime of the position of the delivery.
+const POSITION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// Age of the oldest event that is delivered when no event ever was.
+const FIRST_DELIVERY_AGE: Duration = Duration::from_secs(60);
 
 /// Bans.
 impl Control {
@@ -212,10 +224,15 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
-        match &self.0.backend {
-            Backend::Memory(memory) => Ok(memory.events.events(before, limit)),
-            Backend::Redis(redis) => events::events(redis, before, limit).await,
-        }
+        let redis = match &self.0.backend {
+            Backend::Memory(memory) => return Ok(memory.events.events(before, limit)),
+            Backend::Redis(redis) => redis,
+        };
+        let keys = &[redis.client.keys.named(EVENTS_KEY)];
+        latest(before, limit, |start, most| async move {
+            read_events(redis.client.run_shared("events", keys, &[start, argument(most)]).await?)
+        })
+        .await
     }
 
     /// Returns the oldest events that no instance has delivered yet, oldest first. For the holder of a lease.
@@ -223,9 +240,21 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn undelivered_events(&self, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
-        match &self.0.backend {
-            Backend::Memory(memory) => Ok(memory.events.undelivered(limit)),
-            Backend::Redis(redis) => events::undelivered(redis, limit).await,
+        let redis = match &self.0.backend {
+            Backend::Memory(memory) => return Ok(memory.events.undelivered(limit)),
+            Backend::Redis(redis) => redis,
+        };
+        let arguments = [argument(limit), millis(POSITION_LIFETIME), millis(FIRST_DELIVERY_AGE)];
+        let keys = [EVENTS_KEY, POSITION_KEY].map(|name| redis.client.keys.named(name));
+        loop {
+            let page = read_events(redis.client.run_shared("undelivered", &keys, &arguments).await?)?;
+            let last = page.last().filter(|_| page.len() >= limit).map(|(id, _)| id.clone());
+            let events: Vec<_> = page.into_iter().filter_map(|(_, event)| event).collect();
+            match last {
+                // A page of nothing but unreadable ones, of another release, must not keep later ones back.
+                Some(last) if events.is_empty() => self.event_delivered(&last).await?,
+                _ => return Ok(events),
+            }
         }
     }
 
@@ -239,7 +268,11 @@ impl Control {
                 memory.events.delivered(id);
                 Ok(())
             }
-            Backend::Redis(redis) => events::delivered(redis, id).await,
+            Backend::Redis(redis) => {
+                let key = redis.client.keys.named(POSITION_KEY);
+                let arguments = [id.into(), millis(POSITION_LIFETIME)];
+                redis.client.run_shared("delivered", &[key], &arguments).await.map(drop)
+            }
         }
     }
 }
@@ -277,11 +310,26 @@ async fn log(control: &Control, queued: QueuedEvent) -> ControlResult<bool> {
     let QueuedEvent { event, at_ms, token } = queued;
     let (digest, interval) = (event.digest(), event.repeat_interval(MAX_WAIT));
     let logged = event.logged(control.instance(), at_ms);
-    match &control.0.backend {
+    let redis = match &control.0.backend {
         Backend::Memory(memory) => {
             let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-            Ok(memory.events.append(logged, digest, interval_ms))
+            return Ok(memory.events.append(logged, digest, interval_ms));
         }
-        Backend::Redis(redis) => events::log_event(redis, &logged, &digest, &token, interval).await,
-    }
+        Backend::Redis(redis) => redis,
+    };
+    let keys = [EVENTS_KEY, &format!("event:{digest}")].map(|name| redis.client.keys.named(name));
+    let (lifetime, interval) = (millis(EVENT_LIFETIME), millis(interval));
+    let arguments = [token.into(), to_json(&logged)?, argument(MAX_EVENTS), lifetime, interval];
+    let reply = redis.client.run_shared("log", &keys, &arguments).await?;
+    Ok(reply == Reply::Integer(1))
+}
+
+/// Reads events with their ids. An unreadable one of another release does not hide the others.
+fn read_events(reply: Reply) -> ControlResult<Vec<(String, Option<LoggedEvent>)>> {
+    let read = |item| {
+        let [id, event] = list(item)?;
+        let (id, event) = (text(id)?, read_json(&bytes(event)?).ok());
+        Ok((id.clone(), event.map(|event| LoggedEvent { id, ..event })))
+    };
+    items(reply)?.into_iter().map(read).collect()
 }

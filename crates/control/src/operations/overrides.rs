@@ -1,13 +1,18 @@
-//! Operations on overrides, and on copies for other regions.
+//! Operations on overrides, and on copies for other regions, for which `lua/control/copies.lua` has the operations of Redis.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::task::spawn_blocking;
 use tollgate_core::clock::now_ms;
 use tollgate_rules::{OverrideId, RuleOverride};
+use tollgate_store::redis::Reply;
 
-use crate::copies::{audit, check_lists, check_version};
-use crate::redis::{Redis, overrides, versions};
+use crate::copies::{
+    CopiedOverrides, ListsCopy, NO_LISTS, StoredField, VersionCopy, audit, check_lists, check_version,
+};
+use crate::redis::reply::{Parts, argument, bytes, list, malformed, number, text, to_json};
+use crate::redis::runtime::{ENTRIES_KEY, SWITCHES_KEY};
+use crate::redis::{ATTEMPT_TIMEOUT, Operation, Redis, overrides, versions};
 use crate::{
     Action, Adopted, AuditEntry, Control, ControlError, ControlResult, CopyClaim, OverrideEntry,
     OverridePage, OverridesHead, OverridesPage, RulesCopy, RulesIdentity, bounds::MAX_OVERRIDES,
@@ -149,7 +154,31 @@ impl Control {
     /// # Errors
     /// When the store does not respond, or is in this process.
     pub async fn rules_after(&self, known: &RulesIdentity) -> ControlResult<RulesCopy> {
-        versions::rules_after(self.copied_store()?, known, self.source().has_versions()).await
+        let redis = self.copied_store()?;
+        let known_lists = if known.lists == NO_LISTS { "" } else { &known.lists };
+        let operation = Operation::new("rules").with([known_lists.into()]);
+        let mut parts = Parts::of(redis.client.run_once(&operation, COPY_TIMEOUT).await?)?;
+        let (current, token, generation) = (parts.number()?, parts.text()?, parts.number()?);
+        let (mut lists_token, trail) = (parts.text()?, parts.text()?);
+        let (entries, switches) = (fields(parts.reply()?)?, fields(parts.reply()?)?);
+        let (lineage, revision, epoch) = (parts.text()?, parts.number()?, parts.number()?);
+        let overrides = Some(OverridesHead { lineage, revision, epoch });
+        let mut copy = RulesCopy { overrides, ..RulesCopy::default() };
+        if self.source().has_versions() && current > 0 && token != known.version {
+            let [meta, read_token, trail, files] = versions::fields_of(redis, current).await?;
+            if text(read_token)? != token {
+                return Err(malformed("another version"));
+            }
+            let (trail, meta, files) = (text(trail)?, bytes(meta)?, bytes(files)?);
+            copy.version = Some(VersionCopy { number: current, token, trail, meta, files });
+        }
+        if lists_token.is_empty() {
+            NO_LISTS.clone_into(&mut lists_token);
+        }
+        if lists_token != known.lists {
+            copy.lists = Some(ListsCopy { generation, token: lists_token, trail, entries, switches });
+        }
+        Ok(copy)
     }
 
     /// Claims the next comparison with the writing region, at most once in `interval` for all instances of the region.
@@ -157,7 +186,16 @@ impl Control {
     /// # Errors
     /// When the store does not respond, or is in this process.
     pub async fn claim_copy(&self, interval: Duration) -> ControlResult<CopyClaim> {
-        versions::claim_copy(self.copied_store()?, interval).await
+        let operation = Operation::new("claim_copy").with([argument(interval.as_millis())]);
+        let claimed = self.copied_store()?.client.run_once(&operation, ATTEMPT_TIMEOUT).await?;
+        let [is_claimed, now, compared, version, lists, source, revision] = list(claimed)?;
+        Ok(CopyClaim {
+            is_claimed: is_claimed == Reply::Integer(1),
+            now_ms: number(now)?,
+            compared_ms: Some(number(compared)?).filter(|at| *at > 0),
+            has: RulesIdentity { version: text(version)?, lists: text(lists)? },
+            overrides: CopiedOverrides { source: text(source)?, revision: number(revision)? },
+        })
     }
 
     /// Replaces the version, the lists and the switches that differ from the writing region, unless they were replaced since
@@ -177,13 +215,13 @@ impl Control {
         if let Some(version) = version {
             check_version(&version)?;
             let audit = audit(region, Action::Apply, format!("version {}", version.number));
-            adopted.version = versions::adopt_version(redis, &claim.has.version, version, &audit).await?;
+            adopted.version = adopt_version(redis, &claim.has.version, version, &audit).await?;
         }
         if let Some(lists) = copy.lists {
             check_lists(&lists)?;
             let subject = format!("lists and switches after {} changes", lists.generation);
             let audit = audit(region, Action::AddEntry, subject);
-            adopted.lists = versions::adopt_lists(redis, &claim.has.lists, lists, &audit).await?;
+            adopted.lists = adopt_lists(redis, &claim.has.lists, lists, &audit).await?;
         }
         if adopted != Adopted::default() {
             self.0.changed.notify_one();
@@ -196,7 +234,8 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn compared(&self, claim: &CopyClaim) -> ControlResult<()> {
-        versions::record_comparison(self.copied_store()?, claim.now_ms).await
+        let operation = Operation::new("compared").with([argument(claim.now_ms)]);
+        self.copied_store()?.client.run_once(&operation, ATTEMPT_TIMEOUT).await.map(drop)
     }
 
     /// Returns the changes of overrides that a copy of the state `known` lacks.
@@ -208,11 +247,72 @@ impl Control {
         known: &OverridesHead,
         is_continued: bool,
     ) -> ControlResult<OverridesPage> {
-        overrides::read(&self.copied_store()?.client, known, is_continued).await
+        let page: &[u8] = if is_continued { b"next" } else { b"first" };
+        let arguments = [
+            known.lineage.as_str().into(),
+            argument(known.revision),
+            argument(known.epoch),
+            page.into(),
+            argument(overrides::PAGE_CHANGES),
+        ];
+        let mut parts = Parts::of(
+            self.copied_store()?.client.run(&Operation::of_overrides("read").with(arguments)).await?,
+        )?;
+        let (lineage, revision, epoch) = (parts.text()?, parts.number()?, parts.number()?);
+        let is_whole = parts.bytes()? == b"whole";
+        let changes = overrides::read_changes(parts)?;
+        let has_more = changes.last().is_some_and(|last| last.revision < revision);
+        let head = Some(OverridesHead { lineage, revision, epoch });
+        Ok(OverridesPage { head, is_whole, has_more, changes })
     }
 
     pub(crate) fn copied_store(&self) -> ControlResult<&Redis> {
         let absent = || ControlError::Unavailable("rules are copied between Redis servers".into());
         self.shared_store().ok_or_else(absent)
     }
+}
+
+/// Timeout of an operation that carries a version or lists.
+const COPY_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Makes a version current; false if the current one is not `known`.
+async fn adopt_version(
+    redis: &Redis,
+    known: &str,
+    copy: VersionCopy,
+    audit: &AuditEntry,
+) -> ControlResult<bool> {
+    let VersionCopy { number: version, token, trail, meta, files } = copy;
+    let key = redis.client.keys.version(version);
+    let arguments =
+        [known.into(), token.into(), argument(version), meta, trail.into(), files, to_json(audit)?];
+    let operation = Operation::new("copy_version").on([key]).with(arguments);
+    let [result, oldest, stored] = list(redis.client.run_once(&operation, COPY_TIMEOUT).await?)?;
+    let is_adopted = bytes(result)? == b"made";
+    if is_adopted {
+        versions::trim(&redis.client, version, oldest, stored).await;
+    }
+    Ok(is_adopted)
+}
+
+/// Replaces lists and switches; false if the present ones are not `known`.
+async fn adopt_lists(redis: &Redis, known: &str, copy: ListsCopy, audit: &AuditEntry) -> ControlResult<bool> {
+    let ListsCopy { generation, token, trail, entries, switches } = copy;
+    let arguments = [token.into(), argument(generation), trail.into(), to_json(audit)?, known.into()];
+    let mut operation = Operation::new("copy_runtime").with(arguments);
+    for (key, fields) in [(ENTRIES_KEY, entries), (SWITCHES_KEY, switches)] {
+        for StoredField { name, value } in fields {
+            operation = operation.with([key.into(), name, value]);
+        }
+    }
+    Ok(bytes(redis.client.run_once(&operation, COPY_TIMEOUT).await?)? == b"made")
+}
+
+/// Reads the fields of a hash.
+fn fields(reply: Reply) -> ControlResult<Vec<StoredField>> {
+    let (mut parts, mut fields) = (Parts::of(reply)?, Vec::new());
+    while !parts.is_empty() {
+        fields.push(StoredField { name: parts.bytes()?, value: parts.bytes()? });
+    }
+    Ok(fields)
 }

@@ -3,7 +3,6 @@
 //! Each operation is one run of the script in `lua/control/`, on keys of one hash tag. An operation whose result is
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
-pub(super) mod events;
 pub(super) mod overrides;
 pub(super) mod reply;
 pub(super) mod runtime;
@@ -17,11 +16,12 @@ use tokio::{sync::Notify, time::sleep};
 use tollgate_store::StoreError;
 use tollgate_store::redis::{RedisSettings, Reply};
 
+pub(crate) use self::script_client::{ATTEMPT_TIMEOUT, Operation};
 #[doc(hidden)]
 pub use self::script_client::{CONTROL_SCRIPT, OVERRIDES_SCRIPT};
 use self::{
     reply::{Parts, argument, bytes, items, list, number, parse, read_json, result_of, text, to_json},
-    script_client::{HEARTBEAT_TIMEOUT, Operation, ScriptClient},
+    script_client::{HEARTBEAT_TIMEOUT, ScriptClient},
 };
 use crate::stored::{ActiveState, FilesPresence, Restore, StoreHead, VersionId};
 use crate::{AuditEntry, ControlResult, Instance, RegionRecord, rule_overrides::BookHead};
@@ -196,7 +196,7 @@ fn restored(reply: Reply) -> ControlResult<Restore> {
 
 /// Reads at most `limit` of the latest entries of a stream before the one with this id, or of all, newest first. `read` returns
 /// a part with the ids, from a place as `XREVRANGE` takes it; entries that it cannot read are left out.
-async fn latest<T, R: Future<Output = ControlResult<Vec<(String, Option<T>)>>>>(
+pub(crate) async fn latest<T, R: Future<Output = ControlResult<Vec<(String, Option<T>)>>>>(
     before: Option<&str>,
     limit: usize,
     read: impl Fn(Vec<u8>, usize) -> R,

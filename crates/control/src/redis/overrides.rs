@@ -5,12 +5,12 @@ use tollgate_store::redis::Reply;
 
 use super::reply::{Parts, argument, malformed, read_json, result_of, to_json};
 use super::script_client::{Operation, ScriptClient};
-use crate::copies::{CopiedChange, OverridesHead, OverridesPage};
+use crate::copies::CopiedChange;
 use crate::rule_overrides::{BookHead, OverrideChange, OverrideEntry};
 use crate::{AuditEntry, ControlError, ControlResult, bounds::MAX_OVERRIDES, stored::token};
 
 /// Maximum number of changes that are read by one step; fewer if they are large.
-const PAGE_CHANGES: usize = 500;
+pub(crate) const PAGE_CHANGES: usize = 500;
 
 /// Number of changes that are stored by one step: it occupies Redis for a few milliseconds if they are large.
 pub(crate) const STEP_CHANGES: usize = 50;
@@ -78,30 +78,7 @@ pub(crate) async fn since(client: &ScriptClient, revision: u64) -> ControlResult
     Ok(ChangesPage { head: BookHead { lineage, revision: last, epoch, floor: 0 }, next, stated })
 }
 
-/// Reads changes for another region, whose copy is one of the state `known`.
-pub(crate) async fn read(
-    client: &ScriptClient,
-    known: &OverridesHead,
-    is_continued: bool,
-) -> ControlResult<OverridesPage> {
-    let page: &[u8] = if is_continued { b"next" } else { b"first" };
-    let arguments = [
-        known.lineage.as_str().into(),
-        argument(known.revision),
-        argument(known.epoch),
-        page.into(),
-        argument(PAGE_CHANGES),
-    ];
-    let mut parts = Parts::of(client.run(&Operation::of_overrides("read").with(arguments)).await?)?;
-    let (lineage, revision, epoch) = (parts.text()?, parts.number()?, parts.number()?);
-    let is_whole = parts.bytes()? == b"whole";
-    let changes = read_changes(parts)?;
-    let has_more = changes.last().is_some_and(|last| last.revision < revision);
-    let head = Some(OverridesHead { lineage, revision, epoch });
-    Ok(OverridesPage { head, is_whole, has_more, changes })
-}
-
-fn read_changes(mut parts: Parts) -> ControlResult<Vec<CopiedChange>> {
+pub(crate) fn read_changes(mut parts: Parts) -> ControlResult<Vec<CopiedChange>> {
     let mut changes = Vec::new();
     while !parts.is_empty() {
         let (revision, id, payload) = (parts.number()?, parts.text()?, parts.bytes()?);

@@ -23,8 +23,8 @@ use crate::{
 };
 
 /// Indexes in the script's KEYS.
-pub(super) const ENTRIES_KEY: &str = "3";
-pub(super) const SWITCHES_KEY: &str = "4";
+pub(crate) const ENTRIES_KEY: &str = "3";
+pub(crate) const SWITCHES_KEY: &str = "4";
 
 /// Timeout of an attempt to read all automatic entries.
 const AUTOMATIC_TIMEOUT: Duration = Duration::from_secs(6);

@@ -39,7 +39,7 @@ pub const OVERRIDES_SCRIPT: &str = concat!(
 );
 
 /// Timeout of one attempt.
-pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
+pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Timeout of an attempt to read a version's files.
 const READ_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time after which a failed attempt is not repeated.
@@ -69,23 +69,23 @@ enum ScriptName {
 }
 
 impl Operation {
-    pub(super) const fn new(name: &'static str) -> Self {
+    pub(crate) const fn new(name: &'static str) -> Self {
         Self { name, script: ScriptName::Control, versions: Vec::new(), arguments: Vec::new() }
     }
 
     /// An operation on overrides of rules.
-    pub(super) fn of_overrides(name: &'static str) -> Self {
+    pub(crate) fn of_overrides(name: &'static str) -> Self {
         Self { script: ScriptName::Overrides, ..Self::new(name) }
     }
 
     /// Adds keys of versions.
-    pub(super) fn on(mut self, versions: impl IntoIterator<Item = Vec<u8>>) -> Self {
+    pub(crate) fn on(mut self, versions: impl IntoIterator<Item = Vec<u8>>) -> Self {
         self.versions.extend(versions);
         self
     }
 
     /// Adds arguments.
-    pub(super) fn with(mut self, arguments: impl IntoIterator<Item = Vec<u8>>) -> Self {
+    pub(crate) fn with(mut self, arguments: impl IntoIterator<Item = Vec<u8>>) -> Self {
         self.arguments.extend(arguments);
         self
     }
@@ -115,12 +115,12 @@ impl ScriptClient {
     }
 
     /// Runs an operation, and again if it may not have run: every operation may run twice.
-    pub(super) async fn run(&self, operation: &Operation) -> ControlResult<Reply> {
+    pub(crate) async fn run(&self, operation: &Operation) -> ControlResult<Reply> {
         self.run_with_timeout(operation, ATTEMPT_TIMEOUT).await
     }
 
     /// Like [`Self::run`], with another timeout of one attempt.
-    pub(super) async fn run_with_timeout(
+    pub(crate) async fn run_with_timeout(
         &self,
         operation: &Operation,
         timeout: Duration,
@@ -129,7 +129,7 @@ impl ScriptClient {
     }
 
     /// Runs an operation without retries, because it is repeated soon anyway.
-    pub(super) async fn run_once(&self, operation: &Operation, timeout: Duration) -> ControlResult<Reply> {
+    pub(crate) async fn run_once(&self, operation: &Operation, timeout: Duration) -> ControlResult<Reply> {
         self.attempt(operation, b"first", timeout).await.map_err(|error| control_error(&error))
     }
 
@@ -266,7 +266,7 @@ impl Keys {
         format!("{}{name}", self.start).into_bytes()
     }
 
-    pub(super) fn version(&self, number: u64) -> Vec<u8> {
+    pub(crate) fn version(&self, number: u64) -> Vec<u8> {
         self.named(&format!("version:{number}"))
     }
 

@@ -1,19 +1,14 @@
-//! Versions in Redis, and copies of rules, for which `lua/control/copies.lua` has the operations.
+//! Versions in Redis.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::spawn_blocking;
 use tollgate_store::redis::Reply;
 
-use super::reply::{Parts, argument, bytes, items, list, malformed, number, read_json, text, to_json};
-use super::runtime::{ENTRIES_KEY, SWITCHES_KEY};
+use super::reply::{argument, items, list, malformed, number, read_json, text, to_json};
 use super::script_client::{ATTEMPT_TIMEOUT, Operation, ScriptClient};
 use super::{Redis, restored};
 use crate::bounds::{MAX_STORED_BYTES, MAX_VERSION_BYTES, MAX_VERSIONS};
-use crate::copies::{
-    CopiedOverrides, CopyClaim, ListsCopy, NO_LISTS, OverridesHead, RulesCopy, RulesIdentity, StoredField,
-    VersionCopy,
-};
 use crate::stored::{Connectivity, Restore, StoredVersion};
 use crate::{AuditEntry, ControlError, ControlResult, Files, Version};
 
@@ -47,7 +42,7 @@ pub(crate) async fn versions(
 }
 
 /// Meta, token, trail and files of a version, which never changes, so that it need not be read by a script.
-async fn fields_of(redis: &Redis, number: u64) -> ControlResult<[Reply; 4]> {
+pub(crate) async fn fields_of(redis: &Redis, number: u64) -> ControlResult<[Reply; 4]> {
     let fields = ["meta", "token", "trail", "files"];
     list(redis.client.read(&redis.client.keys.version(number), &fields).await?)
 }
@@ -116,7 +111,7 @@ pub(crate) async fn restore_version(
 }
 
 /// Drops the oldest versions until the others are few and small enough. If this change cannot, the next one does.
-pub(super) async fn trim(client: &ScriptClient, current: u64, oldest: Reply, stored: Reply) {
+pub(crate) async fn trim(client: &ScriptClient, current: u64, oldest: Reply, stored: Reply) {
     if let Err(error) = try_to_trim(client, current, oldest, stored).await {
         tracing::warn!(%error, "cannot drop old versions of the rules");
     }
@@ -155,103 +150,4 @@ async fn packed(files: Arc<Files>) -> ControlResult<Vec<u8>> {
 /// Timeout of an attempt that sends these files, over a slow network with half a MiB in a second.
 fn timeout_for(files: &[u8]) -> Duration {
     ATTEMPT_TIMEOUT + Duration::from_millis(files.len() as u64 / 512)
-}
-
-/// Timeout of an operation that carries a version or lists.
-const COPY_TIMEOUT: Duration = Duration::from_secs(6);
-
-pub(crate) async fn rules_after(
-    redis: &Redis,
-    known: &RulesIdentity,
-    has_versions: bool,
-) -> ControlResult<RulesCopy> {
-    let known_lists = if known.lists == NO_LISTS { "" } else { &known.lists };
-    let operation = Operation::new("rules").with([known_lists.into()]);
-    let mut parts = Parts::of(redis.client.run_once(&operation, COPY_TIMEOUT).await?)?;
-    let (current, token, generation) = (parts.number()?, parts.text()?, parts.number()?);
-    let (mut lists_token, trail) = (parts.text()?, parts.text()?);
-    let (entries, switches) = (fields(parts.reply()?)?, fields(parts.reply()?)?);
-    let (lineage, revision, epoch) = (parts.text()?, parts.number()?, parts.number()?);
-    let mut copy =
-        RulesCopy { overrides: Some(OverridesHead { lineage, revision, epoch }), ..RulesCopy::default() };
-    if has_versions && current > 0 && token != known.version {
-        let [meta, read_token, trail, files] = fields_of(redis, current).await?;
-        if text(read_token)? != token {
-            return Err(malformed("another version"));
-        }
-        let (trail, meta, files) = (text(trail)?, bytes(meta)?, bytes(files)?);
-        copy.version = Some(VersionCopy { number: current, token, trail, meta, files });
-    }
-    if lists_token.is_empty() {
-        NO_LISTS.clone_into(&mut lists_token);
-    }
-    if lists_token != known.lists {
-        copy.lists = Some(ListsCopy { generation, token: lists_token, trail, entries, switches });
-    }
-    Ok(copy)
-}
-
-pub(crate) async fn claim_copy(redis: &Redis, interval: Duration) -> ControlResult<CopyClaim> {
-    let operation = Operation::new("claim_copy").with([argument(interval.as_millis())]);
-    let [is_claimed, now, compared, version, lists, source, revision] =
-        list(redis.client.run_once(&operation, ATTEMPT_TIMEOUT).await?)?;
-    Ok(CopyClaim {
-        is_claimed: is_claimed == Reply::Integer(1),
-        now_ms: number(now)?,
-        compared_ms: Some(number(compared)?).filter(|at| *at > 0),
-        has: RulesIdentity { version: text(version)?, lists: text(lists)? },
-        overrides: CopiedOverrides { source: text(source)?, revision: number(revision)? },
-    })
-}
-
-pub(crate) async fn record_comparison(redis: &Redis, began_ms: u64) -> ControlResult<()> {
-    let operation = Operation::new("compared").with([argument(began_ms)]);
-    redis.client.run_once(&operation, ATTEMPT_TIMEOUT).await.map(drop)
-}
-
-/// Makes a version current; false if the current one is not `known`.
-pub(crate) async fn adopt_version(
-    redis: &Redis,
-    known: &str,
-    copy: VersionCopy,
-    audit: &AuditEntry,
-) -> ControlResult<bool> {
-    let VersionCopy { number: version, token, trail, meta, files } = copy;
-    let key = redis.client.keys.version(version);
-    let arguments =
-        [known.into(), token.into(), argument(version), meta, trail.into(), files, to_json(audit)?];
-    let operation = Operation::new("copy_version").on([key]).with(arguments);
-    let [result, oldest, stored] = list(redis.client.run_once(&operation, COPY_TIMEOUT).await?)?;
-    let is_adopted = bytes(result)? == b"made";
-    if is_adopted {
-        trim(&redis.client, version, oldest, stored).await;
-    }
-    Ok(is_adopted)
-}
-
-/// Replaces lists and switches; false if the present ones are not `known`.
-pub(crate) async fn adopt_lists(
-    redis: &Redis,
-    known: &str,
-    copy: ListsCopy,
-    audit: &AuditEntry,
-) -> ControlResult<bool> {
-    let ListsCopy { generation, token, trail, entries, switches } = copy;
-    let arguments = [token.into(), argument(generation), trail.into(), to_json(audit)?, known.into()];
-    let mut operation = Operation::new("copy_runtime").with(arguments);
-    for (key, fields) in [(ENTRIES_KEY, entries), (SWITCHES_KEY, switches)] {
-        for StoredField { name, value } in fields {
-            operation = operation.with([key.into(), name, value]);
-        }
-    }
-    Ok(bytes(redis.client.run_once(&operation, COPY_TIMEOUT).await?)? == b"made")
-}
-
-/// Reads the fields of a hash.
-fn fields(reply: Reply) -> ControlResult<Vec<StoredField>> {
-    let (mut parts, mut fields) = (Parts::of(reply)?, Vec::new());
-    while !parts.is_empty() {
-        fields.push(StoredField { name: parts.bytes()?, value: parts.bytes()? });
-    }
-    Ok(fields)
 }
