@@ -103,21 +103,17 @@ pub fn check_switch(switch: &Switch) -> Result<(), String> {
 /// were not validated, are omitted and reported.
 pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
     let is_active = |end: Option<u64>| end.is_none_or(|end| now_ms < end);
-    let mut problems = Vec::new();
-    let mut listings = Vec::new();
-    for entry in runtime.entries.iter().filter(|entry| is_active(entry.expires_at_ms)) {
-        match check_entry(entry) {
-            Ok(listing) => listings.push(listing),
-            Err(error) => {
-                problems.push(format!("entry {} of the {} list: {error}", entry.id, entry.list.name()));
-            }
-        }
-    }
+    let (mut problems, mut listings) = (Vec::new(), Vec::new());
+    let entries = runtime.entries.iter().filter(|entry| is_active(entry.expires_at_ms));
+    let entries = entries
+        .map(|entry| (check_entry(entry), format!("entry {} of the {} list", entry.id, entry.list.name())));
     let enforced = runtime.automatic.iter().filter(|entry| entry.mode == AutomaticMode::Enforce);
-    for entry in enforced.filter(|entry| is_active(Some(entry.expires_at_ms))) {
-        match entry.listing() {
+    let enforced = enforced.filter(|entry| is_active(Some(entry.expires_at_ms)));
+    let enforced = enforced.map(|entry| (entry.listing(), format!("automatic entry {}", entry.id)));
+    for (listing, name) in entries.chain(enforced) {
+        match listing {
             Ok(listing) => listings.push(listing),
-            Err(error) => problems.push(format!("automatic entry {}: {error}", entry.id)),
+            Err(error) => problems.push(format!("{name}: {error}")),
         }
     }
     let (mut switches, mut shares) = (Vec::new(), Vec::new());
@@ -210,40 +206,33 @@ impl Runtime {
         let is_active = |expires_at_ms: Option<u64>| expires_at_ms.is_none_or(|end| end > now_ms);
         next.entries.retain(|entry| is_active(entry.expires_at_ms));
         next.switches.retain(|switch| is_active(switch.expires_at_ms));
-        let (entries, switches) = (next.entries.len(), next.switches.len());
-        match change {
+        let is_changed = match change {
             Change::PutEntry(entry) => {
                 next.entries.retain(|known| known.id != entry.id);
                 next.entries.push(entry);
                 check_count("entries of lists", next.entries.len(), MAX_ENTRIES)?;
+                true
             }
-            Change::RemoveEntry(id) => {
-                next.entries.retain(|known| known.id != id);
-                if next.entries.len() == entries {
-                    return Ok(false);
-                }
-            }
+            Change::RemoveEntry(id) => next.entries.extract_if(.., |known| known.id == id).count() > 0,
             Change::PutSwitch(switch) => {
                 next.switches.retain(|known| !known.is_of(&switch.domain, &switch.rule));
                 next.switches.push(switch);
                 check_count("switches", next.switches.len(), MAX_SWITCHES)?;
+                true
             }
             Change::ReplaceSwitch { from, to } => {
-                let Some(known) = next.switches.iter_mut().find(|known| **known == *from) else {
-                    return Ok(false);
-                };
-                *known = *to;
+                let known = next.switches.iter_mut().find(|known| **known == *from);
+                known.map(|known| *known = *to).is_some()
             }
             Change::RemoveSwitch { domain, rule } => {
-                next.switches.retain(|known| !known.is_of(&domain, &rule));
-                if next.switches.len() == switches {
-                    return Ok(false);
-                }
+                next.switches.extract_if(.., |known| known.is_of(&domain, &rule)).count() > 0
             }
             Change::AuditOnly => return Ok(true),
+        };
+        if is_changed {
+            *self = next;
         }
-        *self = next;
-        Ok(true)
+        Ok(is_changed)
     }
 
     /// The next expiry of an entry or a switch after `now_ms`.

@@ -97,13 +97,6 @@ pub(super) enum Restore {
     Superseded,
 }
 
-impl StoredRuntime {
-    /// Whether an automatic entry is active at this time, in milliseconds since 1970.
-    pub(super) fn has_automatic_at(&self, now_ms: u64) -> bool {
-        self.runtime.automatic.iter().any(|entry| entry.expires_at_ms > now_ms)
-    }
-}
-
 impl StoredVersion {
     /// Makes a version of a draft.
     pub(super) fn of(draft: Draft) -> Result<Self, ControlError> {

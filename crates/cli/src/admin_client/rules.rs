@@ -132,15 +132,11 @@ impl VersionList {
         if self.versions.is_empty() {
             return "there is no version yet\n".to_owned();
         }
-        let rows: Vec<_> = self.versions.iter().map(|version| (version, self.current)).collect();
-        let columns: [Column<(&Version, Option<u64>)>; 5] = [
+        let mark = |version: &Version| if Some(version.number) == self.current { "current" } else { "" };
+        let rows: Vec<_> = self.versions.iter().map(|version| (version, mark(version))).collect();
+        let columns: [Column<(&Version, &str)>; 5] = [
             ("VERSION", |(version, _)| version.number.to_string()),
-            (
-                "",
-                |(version, current)| {
-                    if Some(version.number) == *current { "current".to_owned() } else { String::new() }
-                },
-            ),
+            ("", |(_, mark)| (*mark).to_owned()),
             ("CREATED", |(version, _)| utc(version.created_at_ms)),
             ("AUTHOR", |(version, _)| version.author.clone()),
             ("COMMENT", |(version, _)| match (version.rollback_to, version.comment.trim()) {

@@ -72,7 +72,9 @@ impl ListsReconciler {
         // A copy of another region's lists may have an earlier generation.
         let is_copy = control.require_writable().is_err() && !head.runtime_token.is_empty();
         let is_lost = head.generation < active.generation && !is_copy;
-        let is_automatic_lost = head.automatic_token.is_empty() && before.has_automatic_at(now_ms());
+        let now_ms = now_ms();
+        let has_automatic = active.automatic.iter().any(|entry| entry.expires_at_ms > now_ms);
+        let is_automatic_lost = head.automatic_token.is_empty() && has_automatic;
         let spread = Instant::now() + fetch_delay(active, fastrand::u64);
         let begin = self.fetched.map_or(spread, |at| spread.max(at + FETCH_INTERVAL));
         self.fetched = Some(begin);

@@ -1,7 +1,7 @@
 //! Report of an instance about its rollouts: hits of enforced keys, and comparisons with the active candidates since each
 //! was set.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use tollgate_control::MAX_REPORT_BYTES;
@@ -126,7 +126,14 @@ impl Comparisons {
         let mut found: Vec<_> = found.collect();
         found.sort_unstable();
         found.truncate(MAX_RULES);
-        self.forget_others(&found);
+        // Comparisons that ended are forgotten.
+        self.0.retain(|name, _| {
+            let is_active = found.iter().any(|(active, _)| active == name);
+            if !is_active {
+                forget_keys(name);
+            }
+            is_active
+        });
         if found.is_empty() {
             return Vec::new();
         }
@@ -152,18 +159,6 @@ impl Comparisons {
             Some(CandidateReport { domain, rule, limit, candidate, since_ms: begun.since_ms, hits, keys })
         };
         found.into_iter().filter_map(report).collect()
-    }
-
-    /// Forgets comparisons that ended.
-    fn forget_others(&mut self, found: &[(RuleName, LimitTexts)]) {
-        let active: HashSet<&RuleName> = found.iter().map(|(name, _)| name).collect();
-        self.0.retain(|name, _| {
-            let is_active = active.contains(name);
-            if !is_active {
-                forget_keys(name);
-            }
-            is_active
-        });
     }
 }
 
