@@ -135,21 +135,12 @@ pub struct ShownTop {
     pub has_rules: bool,
 }
 
-/// Traffic with its origin.
-struct Traffic<T> {
-    scope: &'static str,
-    value: T,
-    /// Reason why it is not that of all instances, if that was requested.
-    problem: Option<String>,
-}
-
 /// Returns the decisions of the last 15 minutes.
 pub(super) async fn history(api: Api, QueryParams(query): QueryParams<HistoryQuery>) -> ApiResult {
     let fleet = &api.parts.fleet;
     let of_fleet = async { Ok((fleet.history().await?, fleet.reports().await?.instances.clone())) };
     let own = async || Ok((history::history(), own_reports(&api).await?.instances));
-    let Traffic { scope, value: (history, instances), problem } =
-        of_scope(query.scope, of_fleet, own).await?;
+    let (scope, (history, instances), problem) = of_scope(query.scope, of_fleet, own).await?;
     response::json(&json!({
         "interval_s": history.interval_s,
         "samples": history.samples,
@@ -163,8 +154,7 @@ pub(super) async fn history(api: Api, QueryParams(query): QueryParams<HistoryQue
 pub(super) async fn top(api: Api, QueryParams(query): QueryParams<TalkersQuery>) -> ApiResult {
     let limit = page_size(query.limit, DEFAULT_KEYS, MAX_KEYS)?;
     let own = async || own_reports(&api).await.map(Arc::new);
-    let Traffic { scope, value: reports, problem } =
-        of_scope(query.scope, api.parts.fleet.reports(), own).await?;
+    let (scope, reports, problem) = of_scope(query.scope, api.parts.fleet.reports(), own).await?;
     let instances = reports.instances.clone();
     let rules = api.parts.rules.load();
     let shown = move |top: DomainTop| {
@@ -183,20 +173,21 @@ pub(super) async fn top(api: Api, QueryParams(query): QueryParams<TalkersQuery>)
     }))
 }
 
-/// The traffic of all instances, or of this one if it is not requested or not available.
+/// The traffic of all instances, or of this one if it is not requested or not available: its scope, the traffic, and the reason
+/// why it is not that of all instances, if that was requested.
 async fn of_scope<T>(
     scope: Scope,
     of_fleet: impl Future<Output = Result<T, ControlError>>,
     own: impl AsyncFnOnce() -> Result<T, ApiError>,
-) -> Result<Traffic<T>, ApiError> {
+) -> Result<(&'static str, T, Option<String>), ApiError> {
     let problem = match scope {
         Scope::Instance => None,
         Scope::Fleet => match limits::read(of_fleet).await {
-            Ok(value) => return Ok(Traffic { scope: "fleet", value, problem: None }),
+            Ok(value) => return Ok(("fleet", value, None)),
             Err(error) => Some(error.to_string()),
         },
     };
-    Ok(Traffic { scope: "instance", value: own().await?, problem })
+    Ok(("instance", own().await?, problem))
 }
 
 async fn own_reports(api: &Api) -> Result<FleetReports, ApiError> {
