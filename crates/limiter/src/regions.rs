@@ -63,14 +63,14 @@ impl OwnShares {
         let hit = until.and_then(|_| waiting_hit(calls, &decided));
         let awaited = hit.and_then(|(cell, record)| self.awaited.register(cell, record));
         match (awaited, until) {
-            (Some(awaited), Some(until)) if watch.observe_waiting(calls, &decided) => {
+            (Some(awaited), Some(until)) if watch.observe(calls, &decided, true) => {
                 // Boxed, so that the future of the common case stays small.
                 Box::pin(awaited.decide_again(store, calls, decided, until)).await
             }
             // Without a shortage the whole limit is used up.
             (Some(_), Some(_)) => decided,
             _ => {
-                watch.observe(calls, &decided);
+                watch.observe(calls, &decided, false);
                 decided
             }
         }

@@ -52,7 +52,7 @@ impl LimitAlgorithm for Concurrency {
                 (amount.get(), LeaseId::new(NonZeroU64::new(now.as_micros()).unwrap_or(NonZeroU64::MIN)))
             }
             Hits::Acquire { amount, lease } => (amount.get(), lease),
-            Hits::Peek => return held.used() <= self.limit(),
+            Hits::Peek => return held.used <= self.limit(),
             Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => {
                 held.remove_oldest(amount.get());
                 return true;
@@ -62,7 +62,7 @@ impl LimitAlgorithm for Concurrency {
                 return true;
             }
         };
-        let admitted = held.used() + amount <= self.limit();
+        let admitted = held.used + amount <= self.limit();
         if admitted {
             let at = held.next_time(now);
             let known = held.remove_tagged(lease);
@@ -73,7 +73,7 @@ impl LimitAlgorithm for Concurrency {
 
     fn passes(&self, held: &mut Held, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
         held.advance(now, self.lease_ttl);
-        Some(held.used() + earlier + hits.charged() <= self.limit())
+        Some(held.used + earlier + hits.charged() <= self.limit())
     }
 
     /// Summary of the held permits, which were advanced to `now`.

@@ -15,12 +15,13 @@ pub const MAX_QUEUED: u32 = 10_000;
 /// Hits in the order of their times; hits of equal times in the order of a tag that the algorithm defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue<T> {
-    used: Count,
-    entries: VecDeque<Entry<T>>,
+    pub(super) used: Count,
+    /// Hits of the same time may share one.
+    pub(super) entries: VecDeque<Entry<T>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry<T> {
+pub(super) struct Entry<T> {
     at: Timestamp,
     hits: Count,
     tag: T,
@@ -44,16 +45,6 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T: Copy + Ord> Queue<T> {
-    /// Hits in the queue.
-    pub(super) const fn used(&self) -> Count {
-        self.used
-    }
-
-    /// Number of entries; hits of the same time may share one.
-    pub(super) fn entries(&self) -> usize {
-        self.entries.len()
-    }
-
     /// Drops hits that expired by `now`, and moves later ones to `now` if the clock was ahead.
     #[inline]
     pub(super) fn advance(&mut self, now: Timestamp, lifetime: Duration) {

@@ -114,23 +114,23 @@ impl LimitAlgorithm for SlidingWindowLog {
         match hits {
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
                 let is_due = self.until_due(log, now).is_zero();
-                let admitted = is_due && log.used() + amount.get() <= self.limit();
+                let admitted = is_due && log.used + amount.get() <= self.limit();
                 if admitted {
                     log.push(log.next_time(now), amount.get(), ());
                 }
                 return admitted;
             }
             Hits::Overdraw(amount) => {
-                let is_within = log.used() + amount.get() <= self.limit();
+                let is_within = log.used + amount.get() <= self.limit();
                 log.push(log.next_time(now), amount.get().min(self.max_logged()), ());
-                log.remove_oldest((log.used() - self.max_logged()).0);
+                log.remove_oldest((log.used - self.max_logged()).0);
                 return is_within;
             }
             Hits::Refund(amount) => log.remove_newest(amount.get()),
             Hits::RefundCharge { amount, made_at } => log.remove_at(made_at, amount.get()),
             Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => {}
         }
-        matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || log.used() <= self.limit()
+        matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || log.used <= self.limit()
     }
 
     fn passes(&self, log: &mut Queue<()>, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
@@ -138,7 +138,7 @@ impl LimitAlgorithm for SlidingWindowLog {
         // The interval does not apply to reads and overdrafts.
         let is_spaced = hits.charged() > 0 && !hits.is_overdraft() && !self.min_interval.is_zero();
         let is_due = !is_spaced || earlier == 0 && self.until_due(log, now).is_zero();
-        Some(is_due && log.used() + earlier + hits.charged() <= self.limit())
+        Some(is_due && log.used + earlier + hits.charged() <= self.limit())
     }
 
     /// Summary of the log, which was advanced to `now`.

@@ -121,8 +121,8 @@ impl CounterState {
     pub fn weight(&self) -> usize {
         let entries = match self {
             Self::Words(_) => 0,
-            Self::Log(log) => log.entries(),
-            Self::Permits(held) => held.entries(),
+            Self::Log(log) => log.entries.len(),
+            Self::Permits(held) => held.entries.len(),
             Self::Ledger(ledger) => ledger.batched,
         };
         1_usize.saturating_add(entries.div_ceil(4))

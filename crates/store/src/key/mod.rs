@@ -55,7 +55,7 @@ impl CellKey {
     pub fn global(domain: &str, record: RecordId) -> Self {
         let mut bytes = start(b"{", domain);
         bytes.push(b'@');
-        write_id(&mut bytes, record);
+        write_hex(&mut bytes, record.as_bytes());
         Self::close(bytes)
     }
 
@@ -74,7 +74,7 @@ impl CellKey {
     #[must_use]
     pub fn dedicated(mut self, record: RecordId) -> Self {
         self.bytes.push(b'~');
-        write_id(&mut self.bytes, record);
+        write_hex(&mut self.bytes, record.as_bytes());
         self
     }
 
@@ -88,7 +88,7 @@ impl CellKey {
         };
         self.bytes.push(b'~');
         if let Some(record) = record {
-            write_id(&mut self.bytes, record);
+            write_hex(&mut self.bytes, record.as_bytes());
             self.bytes.push(b'.');
         }
         number(&mut self.bytes, algorithm.kind() as u32);
@@ -101,7 +101,7 @@ impl CellKey {
     #[must_use]
     pub fn loans(mut self, record: RecordId) -> Self {
         self.bytes.push(b'~');
-        write_id(&mut self.bytes, record);
+        write_hex(&mut self.bytes, record.as_bytes());
         self.bytes.extend_from_slice(b".loans");
         self
     }
@@ -179,7 +179,7 @@ impl CellKey {
         let (tag, mut rest) = split_tag(name)?;
         if has_own_key {
             let mut own = Bytes::from_slice(b"~");
-            write_id(&mut own, record);
+            write_hex(&mut own, record.as_bytes());
             rest = rest.strip_suffix(own.as_slice())?;
         }
         let is_plain = rest.is_empty() || rest.first() == Some(&b'+');
@@ -270,10 +270,6 @@ fn escape(bytes: &mut Bytes, text: &str) {
             write_hex(bytes, &[byte]);
         }
     }
-}
-
-fn write_id(bytes: &mut Bytes, record: RecordId) {
-    write_hex(bytes, record.as_bytes());
 }
 
 fn write_hex(bytes: &mut Bytes, raw: &[u8]) {

@@ -147,7 +147,8 @@ impl SharedCounter {
             },
             totals,
             full_later: loans.full_at.saturating_sub(full_before),
-            ledger: text_of(&loans.ledger),
+            // A line for each field, its name and value separated by a space.
+            ledger: loans.ledger.fields().iter().map(|(field, value)| format!("{field} {value}\n")).collect(),
             ttl_millis: self.ttl_millis(&loans),
         };
         let is_new = change.ledger != snapshot.ledger
@@ -199,11 +200,6 @@ impl SharedCounter {
         let fill = fill_micros(&self.policy).div_ceil(1_000);
         left.saturating_add(MIN_LEDGER_TTL_MILLIS).saturating_add(fill)
     }
-}
-
-/// The ledger as text: a line for each field, its name and value separated by a space.
-fn text_of(ledger: &Ledger) -> String {
-    ledger.fields().iter().map(|(field, value)| format!("{field} {value}\n")).collect()
 }
 
 /// Totals of a ledger at a label: what is borrowed, until any of it ends; and what is lent, until all of it has ended. So

@@ -74,17 +74,9 @@ impl ShareWatch {
         self.shared.instances.store(instances.get(), Ordering::Relaxed);
     }
 
-    /// Observes the verdicts of a request that a store decided.
-    pub fn observe(&self, calls: &[TagRequest], decisions: &Decisions) {
-        self.observe_all(calls, decisions, false);
-    }
-
-    /// Observes the verdicts of hits that would wait for a loan. Reports a shortage at once, and returns whether there was one.
-    pub fn observe_waiting(&self, calls: &[TagRequest], decisions: &Decisions) -> bool {
-        self.observe_all(calls, decisions, true)
-    }
-
-    fn observe_all(&self, calls: &[TagRequest], decisions: &Decisions, is_waiting: bool) -> bool {
+    /// Observes the verdicts of a request that a store decided, and returns whether a shortage was reported: at once, if its
+    /// hits would wait for a loan.
+    pub fn observe(&self, calls: &[TagRequest], decisions: &Decisions, is_waiting: bool) -> bool {
         let mut is_reported = false;
         for (call, decision) in calls.iter().zip(decisions) {
             let Ok(verdicts) = decision else { continue };
@@ -209,7 +201,7 @@ mod tests {
             clock.set(Timestamp::from_micros(1_700_000_100_000_000 + hit * 100_000));
             let call = [request("busy", 60)];
             let decisions = Decisions::from_iter([Ok(store.decide(&call[0]))]);
-            watch.observe(&call, &decisions);
+            watch.observe(&call, &decisions, false);
             if let Ok(shortage) = timeout(Duration::ZERO, watch.shortage()).await {
                 assert_eq!(shortage.counter.share.base, 200);
                 reported_at.push(hit);
@@ -227,7 +219,7 @@ mod tests {
         for (seconds, seen) in [(1, 50), (5, 50), (6, 0)] {
             let call = [request(seconds, seconds)];
             for _ in 0..50 {
-                watch.observe(&call, &Decisions::from_iter([Ok(store.decide(&call[0]))]));
+                watch.observe(&call, &Decisions::from_iter([Ok(store.decide(&call[0]))]), false);
             }
             let cell = &call[0].cells[0];
             assert_eq!(watch.demand(&cell.key, cell.checks[0].record).count, seen, "{seconds} s");
@@ -241,7 +233,7 @@ mod tests {
         for name in 0..5_000 {
             let call = [request(name, 60)];
             let decisions = Decisions::from_iter([Ok(store.decide(&call[0]))]);
-            watch.observe(&call, &decisions);
+            watch.observe(&call, &decisions, false);
         }
         assert!(timeout(Duration::ZERO, watch.shortage()).await.is_err());
         assert_eq!(watch.demand(&cell(1), RecordId::alone(Algorithm::FixedWindow)), Demand::default());

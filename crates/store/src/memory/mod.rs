@@ -83,12 +83,6 @@ enum PrecheckState {
     Queue { earlier: u64 },
 }
 
-impl PrecheckState {
-    fn of(state: &mut CounterState, policy: &Policy) -> Self {
-        if policy.algorithm().has_own_key() { Self::Queue { earlier: 0 } } else { Self::Copy(state.clone()) }
-    }
-}
-
 /// The active ban of each check of a request; empty for a request without bans.
 type ActiveBans = SmallVec<[Option<Ban>; 1]>;
 
@@ -225,10 +219,11 @@ impl MemoryStore {
             let known = states.iter().position(|(known, _)| *known == name);
             let at = known.unwrap_or(states.len());
             if known.is_none() {
-                states.push((
-                    name,
-                    shard.counters.inspect(&name, |state| PrecheckState::of(state, &check.policy)),
-                ));
+                let state = match check.policy.algorithm().has_own_key() {
+                    true => PrecheckState::Queue { earlier: 0 },
+                    false => PrecheckState::Copy(shard.counters.inspect(&name, |state| state.clone())),
+                };
+                states.push((name, state));
             }
             let share = shard.loans.share(cell, check);
             let admitted = states.get_mut(at).is_some_and(|(_, state)| match state {

@@ -148,7 +148,7 @@ fn read_utilization(reply: &Reply) -> Option<SheddingReading> {
 
 /// Script of loans between regions.
 static LOANS: LazyLock<Script> = LazyLock::new(|| {
-    Script::composed(concat!(
+    Script::new(script::with_numbers(concat!(
         include_str!("../../../../lua/decide/prelude.lua"),
         include_str!("../../../../lua/decide/entry.lua"),
         include_str!("../../../../lua/decide/fixed_window.lua"),
@@ -160,7 +160,7 @@ static LOANS: LazyLock<Script> = LazyLock::new(|| {
         include_str!("../../../../lua/decide/segmented_cells.lua"),
         include_str!("../../../../lua/decide/loans.lua"),
         include_str!("../../../../lua/loans/transaction.lua"),
-    ))
+    )))
 });
 
 /// Attempts of a transaction whose counter changes in the meantime.

@@ -10,7 +10,7 @@ use tollgate_runtime::{backoff::Backoff, log_budget::LogBudget, outage::OutageLo
 
 use super::error::{SendError, needs_reconnect};
 use super::script::{self, check_error};
-use super::servers::{ConnectionGauge, LinkState, Server};
+use super::servers::{Counted, Server};
 use super::targets::Target;
 
 /// Pause after a first failed attempt to connect.
@@ -66,7 +66,7 @@ impl Connection {
     pub(super) fn open(target: Target, server: Arc<Server>, failure_lines: Arc<LogBudget>) -> Self {
         let (report, state) = watch::channel(ConnectionState::Connecting);
         let (broken, breaks) = watch::channel(0);
-        let gauge = ConnectionGauge::connecting(server);
+        let gauge = Counted::new(server, |entry| &mut entry.connecting);
         let (generation, outage) = (0, OutageLog::default());
         let task = Reconnector { target, report, breaks, generation, outage, failure_lines, gauge };
         tokio::spawn(task.run());
@@ -233,7 +233,7 @@ struct Reconnector {
     generation: u64,
     outage: OutageLog,
     failure_lines: Arc<LogBudget>,
-    gauge: ConnectionGauge,
+    gauge: Counted,
 }
 
 impl Reconnector {
@@ -267,7 +267,7 @@ impl Reconnector {
                     self.report.send_replace(ConnectionState::Down(error));
                 }
             }
-            self.gauge.set(LinkState::Down);
+            self.gauge.set(|entry| &mut entry.down);
             tokio::select! {
                 () = sleep(backoff.pause()) => {}
                 // Ends when no handle is left.
@@ -286,7 +286,7 @@ impl Reconnector {
     ) -> Result<&'static str, watch::error::RecvError> {
         loop {
             let server = self.target.to_string();
-            self.gauge.set(LinkState::Up);
+            self.gauge.set(|entry| &mut entry.up);
             let Self { target, report, breaks, generation, outage, .. } = &mut *self;
             *generation = generation.saturating_add(1);
             report.send_replace(ConnectionState::Up(connection.clone(), *generation));

@@ -192,7 +192,8 @@ impl Cluster {
         load: &Cmd,
         deadline: Instant,
     ) -> Result<(Value, Route), SendError> {
-        let (mut policy, mut is_asking) = (RedirectPolicy::new(), false);
+        let backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
+        let (mut policy, mut is_asking) = (RedirectPolicy { followed: 0, backoff }, false);
         loop {
             let Some(target) = self.redirect_target(slot, &error, &route.node) else { return Err(error) };
             match timeout_at(deadline, policy.allow(&target)).await {
@@ -320,10 +321,6 @@ struct RedirectPolicy {
 }
 
 impl RedirectPolicy {
-    const fn new() -> Self {
-        Self { followed: 0, backoff: Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF) }
-    }
-
     /// Records another redirection and pauses if there are many; returns false when there are too many.
     async fn allow(&mut self, target: &RedirectTarget) -> bool {
         self.followed = match target {

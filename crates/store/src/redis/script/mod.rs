@@ -33,19 +33,9 @@ pub struct Script {
 
 impl Script {
     /// A script with this source.
-    pub fn new(source: &'static str) -> Self {
-        Self { source: source.into(), digest: Sha1::from(source).digest().to_string() }
-    }
-
-    /// A script of parts that use names of numbers.
-    pub(super) fn composed(source: &str) -> Self {
-        let source = with_numbers(source);
-        Self { digest: Sha1::from(&source).digest().to_string(), source: source.into() }
-    }
-
-    /// SHA-1 digest that names the script in Redis.
-    pub(super) fn digest(&self) -> &str {
-        &self.digest
+    pub fn new(source: impl Into<Cow<'static, str>>) -> Self {
+        let source = source.into();
+        Self { digest: Sha1::from(&*source).digest().to_string(), source }
     }
 
     pub(super) fn command(&self, keys: &[Vec<u8>], arguments: &[&[u8]]) -> Cmd {
@@ -94,11 +84,11 @@ macro_rules! script_source {
 }
 
 /// The script of commands that declare their keys.
-static DECLARED: LazyLock<Script> = LazyLock::new(|| Script::composed(script_source!()));
+static DECLARED: LazyLock<Script> = LazyLock::new(|| Script::new(with_numbers(script_source!())));
 
 /// The script of commands on the slots that one node serves.
 static ACROSS_SLOTS: LazyLock<Script> =
-    LazyLock::new(|| Script::composed(script_source!("../../../../../lua/decide/across_slots.lua")));
+    LazyLock::new(|| Script::new(with_numbers(script_source!("../../../../../lua/decide/across_slots.lua"))));
 
 /// The keys that one command may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,7 +131,7 @@ pub(super) fn load(keys: CommandKeys) -> Cmd {
 /// A command that reads two keys of different slots, and decides nothing: fails unless the server permits that.
 pub(super) fn probe_across_slots(key_prefix: &[u8], keys: [&CellKey; 2]) -> Cmd {
     let mut command = cmd("EVALSHA");
-    command.arg(CommandKeys::AnySlotOfNode.script().digest()).arg(0).arg("").arg("");
+    command.arg(&CommandKeys::AnySlotOfNode.script().digest).arg(0).arg("").arg("");
     for key in keys {
         command.arg([key_prefix, key.as_bytes()].concat());
     }
@@ -351,7 +341,7 @@ fn all_names() -> impl Iterator<Item = (String, u64, String)> {
 }
 
 /// Replaces the names in the source of a script by their numbers.
-fn with_numbers(source: &str) -> String {
+pub(super) fn with_numbers(source: &str) -> String {
     let is_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
     let names: Vec<_> = all_names().collect();
     let mut script = String::with_capacity(source.len());

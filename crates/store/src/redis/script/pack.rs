@@ -19,7 +19,7 @@ pub(crate) fn command<'a>(
     let mut command = cmd("EVALSHA");
     let cells = runs.clone().flat_map(|run| &run.request.cells);
     let are_declared = keys != CommandKeys::AnySlotOfNode;
-    command.arg(keys.script().digest()).arg(if are_declared { cells.clone().count() } else { 0 });
+    command.arg(&keys.script().digest).arg(if are_declared { cells.clone().count() } else { 0 });
     if are_declared {
         add_keys(&mut command, key_prefix, cells.clone());
     }

@@ -24,19 +24,14 @@ static SERVERS: Mutex<BTreeMap<Arc<str>, Entry>> = Mutex::new(BTreeMap::new());
 pub(super) struct Entry {
     /// Number of [`Server`] values of this name.
     handles: usize,
-    /// Connections by [`LinkState`].
-    connections: [usize; LinkState::NAMES.len()],
-    open_breakers: usize,
+    /// Connections that were not established before.
+    pub(super) connecting: usize,
+    /// Connections that are established.
+    pub(super) up: usize,
+    /// Connections that were lost, or failed to connect.
+    pub(super) down: usize,
+    pub(super) open_breakers: usize,
     pub(super) samples: Samples,
-}
-
-impl Entry {
-    /// Changes the number of connections in a state.
-    fn count(&mut self, state: LinkState, by: isize) {
-        if let Some(count) = self.connections.get_mut(state as usize) {
-            change(count, by);
-        }
-    }
 }
 
 fn change(count: &mut usize, by: isize) {
@@ -80,70 +75,32 @@ impl Drop for Server {
     }
 }
 
-/// State of a connection to a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LinkState {
-    /// Not connected before.
-    Connecting,
-    /// Connected.
-    Up,
-    /// Lost, or failed to connect.
-    Down,
-}
-
-impl LinkState {
-    /// Labels of the states in metrics, in their order.
-    const NAMES: [&'static str; 3] = ["connecting", "up", "down"];
-}
-
-/// A worker's connection to a server, counted by its state until this is dropped.
+/// A worker's connection to a server, or its open circuit breaker, counted there until this is dropped.
 #[derive(Debug)]
-pub(super) struct ConnectionGauge {
+pub(super) struct Counted {
     server: Arc<Server>,
-    state: LinkState,
+    count: fn(&mut Entry) -> &mut usize,
 }
 
-impl ConnectionGauge {
-    /// A connection that was not established before.
-    pub(super) fn connecting(server: Arc<Server>) -> Self {
-        let state = LinkState::Connecting;
-        server.update(|entry| entry.count(state, 1));
-        Self { server, state }
+impl Counted {
+    pub(super) fn new(server: Arc<Server>, count: fn(&mut Entry) -> &mut usize) -> Self {
+        server.update(|entry| change(count(entry), 1));
+        Self { server, count }
     }
 
-    /// Counts the connection under another state.
-    pub(super) fn set(&mut self, state: LinkState) {
-        let former = std::mem::replace(&mut self.state, state);
+    /// Moves it to another count.
+    pub(super) fn set(&mut self, count: fn(&mut Entry) -> &mut usize) {
+        let former = std::mem::replace(&mut self.count, count);
         self.server.update(|entry| {
-            entry.count(former, -1);
-            entry.count(state, 1);
+            change(former(entry), -1);
+            change(count(entry), 1);
         });
     }
 }
 
-impl Drop for ConnectionGauge {
+impl Drop for Counted {
     fn drop(&mut self) {
-        let state = self.state;
-        self.server.update(|entry| entry.count(state, -1));
-    }
-}
-
-/// An open circuit breaker of a worker, counted until this is dropped.
-#[derive(Debug)]
-pub(super) struct OpenBreaker(Arc<Server>);
-
-impl OpenBreaker {
-    /// Counts a circuit breaker that opened.
-    pub(super) fn new(server: Arc<Server>) -> Self {
-        BREAKERS_OPENED.add(1);
-        server.update(|entry| change(&mut entry.open_breakers, 1));
-        Self(server)
-    }
-}
-
-impl Drop for OpenBreaker {
-    fn drop(&mut self) {
-        self.0.update(|entry| change(&mut entry.open_breakers, -1));
+        self.server.update(|entry| change((self.count)(entry), -1));
     }
 }
 
@@ -167,7 +124,8 @@ pub(super) static CONNECTIONS: Computed<1> = Computed::gauge(
     "Connections to Redis servers by state and server.",
     |[declared], page| {
         by_server(declared, page, |entry, sample| {
-            for (name, count) in LinkState::NAMES.iter().zip(entry.connections) {
+            let counts = [("connecting", entry.connecting), ("up", entry.up), ("down", entry.down)];
+            for (name, count) in counts {
                 sample(&[name], count);
             }
         });
@@ -218,7 +176,7 @@ mod tests {
         let name = "a_server_that_leaves:1";
         let is_listed = || SERVERS.lock().contains_key(name);
         let (first, second) = (Server::new(name), Server::new(name));
-        let connection = ConnectionGauge::connecting(Arc::clone(&first));
+        let connection = Counted::new(Arc::clone(&first), |entry| &mut entry.connecting);
         drop(first);
         assert!(is_listed());
         drop(second);
@@ -232,11 +190,12 @@ mod tests {
     fn connections_and_open_breakers_have_their_server() {
         let (one, other) = ("one.example:6379", "other.example:6379");
         let (server, quiet) = (Server::new(one), Server::new(other));
-        let mut connections = [0, 1].map(|_| ConnectionGauge::connecting(Arc::clone(&server)));
-        connections[0].set(LinkState::Up);
-        connections[1].set(LinkState::Up);
-        connections[1].set(LinkState::Down);
-        let breaker = OpenBreaker::new(Arc::clone(&server));
+        let mut connections =
+            [0, 1].map(|_| Counted::new(Arc::clone(&server), |entry| &mut entry.connecting));
+        connections[0].set(|entry| &mut entry.up);
+        connections[1].set(|entry| &mut entry.up);
+        connections[1].set(|entry| &mut entry.down);
+        let breaker = Counted::new(Arc::clone(&server), |entry| &mut entry.open_breakers);
         let lines = |server: &str, [connecting, up, down]: [usize; 3]| {
             [("connecting", connecting), ("up", up), ("down", down)].map(|(state, count)| {
                 format!("tollgate_redis_connections{{state=\"{state}\",server=\"{server}\"}} {count}")

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::redis::servers::{OpenBreaker, Server};
+use crate::redis::servers::{BREAKERS_OPENED, Counted, Server};
 
 /// The shortest silence that opens the breaker. Servers fork, evict and run slow commands.
 const MIN_SILENCE: Duration = Duration::from_millis(100);
@@ -34,7 +34,7 @@ enum BreakerState {
     /// Requests are sent; the silence observed so far.
     Closed(Silence),
     /// Requests fail at once.
-    Open { cause: OpenCause, gauge: OpenBreaker },
+    Open { cause: OpenCause, gauge: Counted },
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -157,7 +157,10 @@ impl Breaker {
     fn open(&mut self, cause: OpenCause) {
         let gauge = match std::mem::replace(&mut self.state, BreakerState::Closed(Silence::default())) {
             BreakerState::Open { gauge, .. } => gauge,
-            BreakerState::Closed(_) => OpenBreaker::new(Arc::clone(&self.server)),
+            BreakerState::Closed(_) => {
+                BREAKERS_OPENED.add(1);
+                Counted::new(Arc::clone(&self.server), |entry| &mut entry.open_breakers)
+            }
         };
         self.state = BreakerState::Open { cause, gauge };
     }
