@@ -147,8 +147,9 @@ impl Shared {
         self.hasher.hash_one((cell.as_bytes(), record.as_bytes()))
     }
 
+    /// The shard of a hash, by other bits than the tables within it take.
     fn shard(&self, hash: u64) -> Option<&Mutex<Demands>> {
-        self.shards.get(hash as usize % SHARDS)
+        self.shards.get((hash >> 32) as usize % SHARDS)
     }
 
     fn of_region(&self, demand: Demand) -> Demand {

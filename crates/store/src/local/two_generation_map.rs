@@ -140,7 +140,8 @@ impl<T> TwoGenerationMap<T> {
     }
 }
 
-/// Values by the hash of a counter's name, as many in a generation: when the newer one is full, it becomes the older one.
+/// Values by the hash of a counter's name, at most `CAPACITY` in each of two generations: when the newer one is full, it
+/// becomes the older one, and the previous older one is dropped at once.
 #[derive(Debug)]
 pub(crate) struct RecentValues<T, const CAPACITY: usize> {
     newer: HashTable<(u64, T)>,

@@ -1,7 +1,11 @@
-//! The estimate of the servers' time: the windows of a calendar that a call states are those around it.
+//! The estimate of the servers' time, around which a call states the windows of a calendar; and the time of tests.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+#[cfg(any(test, feature = "fuzzing"))]
+use std::sync::atomic::AtomicU64;
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
+};
 
 use ::redis::RedisError;
 use tollgate_core::clock::{Clock, Timestamp};
@@ -17,7 +21,8 @@ const LOGGED_SECONDS: i64 = 60;
 pub(crate) struct StoreClock {
     /// Microseconds by which the servers' clock is ahead of this instance's.
     ahead: Arc<AtomicI64>,
-    /// Time by which the scripts decide in a test, in microseconds since the epoch; 0 for that of the servers.
+    /// Time by which the scripts decide in a test, in microseconds since the epoch; 0: the time of the servers.
+    #[cfg(any(test, feature = "fuzzing"))]
     fixed: Arc<AtomicU64>,
 }
 
@@ -27,7 +32,14 @@ impl StoreClock {
         self.fixed().unwrap_or_else(|| Clock::Shifted(Arc::clone(&self.ahead)).now())
     }
 
+    /// Tests alone set a time.
+    #[cfg(not(any(test, feature = "fuzzing")))]
+    pub(super) const fn fixed(&self) -> Option<Timestamp> {
+        None
+    }
+
     /// The time that a test has set in place of the servers'.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn fixed(&self) -> Option<Timestamp> {
         match self.fixed.load(Ordering::Relaxed) {
             0 => None,

@@ -110,6 +110,8 @@ impl Driver {
 
     /// Sends and responds until no handle is left.
     pub(super) async fn drive(mut self, connection: Connection) {
+        // Each write has a handle.
+        let connection = Arc::new(connection);
         let shared = Arc::clone(&self.shared);
         // A response too late for its callers is awaited nevertheless and occupies its place: otherwise ever more would
         // be sent to an overloaded server, which would still execute it later.
@@ -189,7 +191,7 @@ impl Driver {
     }
 
     /// Sends the next batch of queued requests, if there is one and it need not wait; returns its response.
-    fn send_batch(&mut self, connection: &Connection) -> Option<impl Future<Output = Response> + use<>> {
+    fn send_batch(&mut self, connection: &Arc<Connection>) -> Option<impl Future<Output = Response> + use<>> {
         if self.breaker.cause().is_some() || self.batches_in_flight() >= MAX_BATCHES_IN_FLIGHT {
             return None;
         }
@@ -217,7 +219,7 @@ impl Driver {
         self.batches_sent = self.batches_sent.wrapping_add(1);
         let (number, generation, loads) = (self.batches_sent, self.generation, loads.len());
         self.in_flight.push(Batch { number, generation, sent_at: now, commands, loads });
-        let (connection, max_silence) = (connection.clone(), self.breaker.max_silence);
+        let (connection, max_silence) = (Arc::clone(connection), self.breaker.max_silence);
         Some(async move {
             let sent = connection.send_all(&mut live, &pipeline);
             let response = timeout(max_silence.saturating_mul(STALE_RESPONSE_FACTOR), sent).await;
