@@ -66,9 +66,10 @@ pub fn lengthened(time: Duration) -> Duration {
 
 /// `time` and up to `percent` % more or less.
 pub fn around(time: Duration, percent: u32) -> Duration {
-    let range = percent.saturating_mul(2).saturating_add(1);
-    let random = fastrand::u32(0..range).saturating_add(100_u32.saturating_sub(percent));
-    time.checked_div(100).unwrap_or(time).saturating_mul(random)
+    let most = time.saturating_mul(percent.saturating_mul(2)).checked_div(100).unwrap_or(time);
+    let least = time.saturating_mul(100_u32.saturating_sub(percent)).checked_div(100).unwrap_or(time);
+    let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+    least.saturating_add(Duration::from_nanos(fastrand::u64(0..=nanos)))
 }
 
 #[cfg(test)]

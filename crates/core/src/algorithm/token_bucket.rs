@@ -256,6 +256,7 @@ impl LimitAlgorithm for TokenBucket {
 
     /// Returns a bucket of this rate with the same capacity in time, but at least one token.
     fn with_limit(self, limit: u64, window: Duration) -> Self {
+        debug_assert!(limit == 0 || !window.is_zero(), "the window of a bucket's limit");
         let emission = emission_of(limit, ticks_in(window));
         let capacity = match emission {
             Some(least) if self.capacity > 0 => self.capacity.max(Count(least.get())),
