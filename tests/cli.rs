@@ -181,7 +181,7 @@ fn explain_shows_which_counters_are_leased() {
   rate_limit: {unit: minute, requests_per_unit: 5, sync: leased}
 ";
     for (root, says) in [
-        ("domain: edge\n", "     limit    5 per minute, fixed_window, leased, shadow mode\n"),
+        ("domain: edge\n", "     limit    5 per minute, fixed_window, sync leased, shadow mode\n"),
         ("domain: edge\natomic: true\n", "     limit    5 per minute, fixed_window, shadow mode\n"),
     ] {
         let config = rules(&format!("{root}{limits}"));

@@ -1,12 +1,11 @@
 //! `/rlconfig`: the active rules as text, in the format of envoyproxy/ratelimit.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tollgate_core::algorithm::{Algorithm, Charging, Policy};
-use tollgate_core::{SyncMode, ban::BanPolicy, clock::now_ms, quota::Quota};
+use tollgate_core::{clock::now_ms, quota::Quota};
 use tollgate_limiter::ActiveRules;
-use tollgate_limiter::explain::{candidate_text, limit_text, weights_text};
-use tollgate_rules::{Domain, Limit, OnShareExhausted, Overridden, Rule, Rules, Scope};
+use tollgate_rules::{Domain, Limit, Overridden, Rule, Rules, limit_options, shedding_text};
 use tollgate_serve::http::cached_page::CachedPage;
 
 /// Page of the active rules; empty without rules.
@@ -31,7 +30,8 @@ fn overridden_line(domain: &Domain, rule: &Rule, overridden: &Overridden) -> Str
     let mut parts = vec![head(domain, rule_that_decides)];
     parts.extend(options(domain, rule_that_decides));
     parts.extend(whole.map(|(stated, _)| format!("override: {}", stated.id)));
-    parts.extend(some(overridden.keys_of(rule), 0).map(|keys| format!("key_overrides: {keys}")));
+    let keys = overridden.keys_of(rule);
+    parts.extend((keys > 0).then(|| format!("key_overrides: {keys}")));
     parts.join(", ") + "\n"
 }
 
@@ -55,100 +55,41 @@ fn head(domain: &Domain, rule: &Rule) -> String {
 
 /// The options that envoyproxy/ratelimit lacks, as far as they are not the default.
 fn options(domain: &Domain, rule: &Rule) -> Vec<String> {
-    let mut options: Vec<String> = rule.shedding.iter().map(|_| limit_text(domain, rule)).collect();
+    let mut options: Vec<String> = rule.shedding.iter().map(|shedding| shedding_text(shedding)).collect();
     if let Limit::Quota { quota, policy } = &rule.limit {
         options.extend(of_window(*quota, policy));
-        options.extend(of_charges(rule, policy));
-        options.extend(of_rule(domain, rule));
+        options.extend(limit_options(domain, rule).iter().map(|(key, value)| format!("{key}: {value}")));
+        options.extend(of_domain(domain));
     }
     options
 }
 
-/// The value, unless it is the default.
-fn some<T: PartialEq + Copy>(value: T, default: T) -> Option<T> {
-    (value != default).then_some(value)
-}
-
-/// Algorithm, capacity of a bucket, and times: time to live of permits, length and calendar of windows, and the interval
-/// between hits.
+/// Algorithm, and length and calendar of windows.
 fn of_window(quota: Quota, policy: &Policy) -> impl Iterator<Item = String> {
-    let algorithm = some(policy.algorithm(), Algorithm::default());
-    let burst = policy.burst().filter(|burst| *burst != quota.limit);
-    let lease_ttl = policy.lease_ttl();
-    let has_window = lease_ttl.is_none() && quota.window.multiplier().get() != 1;
+    let algorithm = Some(policy.algorithm()).filter(|algorithm| *algorithm != Algorithm::default());
+    let has_window = !policy.algorithm().holds_permits() && quota.window.multiplier().get() != 1;
     let calendar = quota.window.calendar();
     let anchor = calendar.and_then(|calendar| calendar.anchor());
-    let min_interval = some(policy.min_interval(), Duration::ZERO);
     [
         algorithm.map(|algorithm| format!("algorithm: {}", algorithm.name())),
-        burst.map(|burst| format!("burst: {burst}")),
-        lease_ttl.map(|lease_ttl| format!("lease_ttl: {lease_ttl:?}")),
         has_window.then(|| format!("window: {}s", quota.window.seconds())),
         calendar.map(|calendar| format!("timezone: {}", calendar.time_zone())),
         anchor.map(|anchor| format!("anchor: {anchor}")),
-        min_interval.map(|interval| format!("min_interval: {interval:?}")),
     ]
     .into_iter()
     .flatten()
 }
 
-/// Reservations, charges beyond the limit, what later windows carry, bans, weights, and thresholds.
-fn of_charges(rule: &Rule, policy: &Policy) -> impl Iterator<Item = String> {
-    let reserve = policy.reserve_terms().map(|reserve| {
-        let cap = reserve.cap_percent().map(|percent| format!(", cap: {percent}%")).unwrap_or_default();
-        let (ttl, unsettled, add) = (reserve.ttl, reserve.unsettled.name(), reserve.add);
-        format!("reserve: {{ttl: {ttl}s, unsettled: {unsettled}, add: {add}{cap}}}")
-    });
-    let (max_debt, unused) = (policy.max_debt(), policy.unused_percent());
-    let is_carried = policy.algorithm() == Algorithm::FixedWindow && max_debt.is_some() && unused == 0;
-    [
-        reserve,
-        rule.overdraft.then(|| "overdraft: true".to_owned()),
-        (rule.overdraft && is_carried).then(|| "carry: true".to_owned()),
-        max_debt.filter(|_| rule.overdraft).map(|max_debt| format!("max_debt: {max_debt}")),
-        (unused > 0).then(|| format!("carry: {{debt: {}, unused: {unused}%}}", max_debt.is_some())),
-        rule.ban.as_ref().map(ban_text),
-        rule.weights.as_ref().map(|weights| format!("weights: {{{}}}", weights_text(weights))),
-        rule.notify.as_ref().map(|notify| format!("notify: [{notify}]")),
-    ]
-    .into_iter()
-    .flatten()
-}
-
-/// Use of the store, by one region or several, decisions without it, gradual changes of the limit, and how the limits of the
-/// domain are charged.
-fn of_rule(domain: &Domain, rule: &Rule) -> impl Iterator<Item = String> {
-    let sync = some(domain.sync_of(rule), SyncMode::default());
-    let scope = some(rule.scope, Scope::Regional);
-    let on_share_exhausted = some(rule.on_share_exhausted, OnShareExhausted::Deny);
-    let candidate = rule.rollout.candidate.as_ref();
+/// How the limits of the domain are charged.
+fn of_domain(domain: &Domain) -> impl Iterator<Item = String> {
     let is_atomic = !domain.counts_denied && domain.charging == Charging::AllOrNone;
-    let hash_tag = (!domain.hash_tag.is_empty()).then(|| domain.hash_tag.join(", "));
     [
-        sync.map(|sync| format!("sync: {}", sync.name())),
-        rule.on_store_error.map(|policy| format!("on_store_error: {}", policy.name())),
-        scope.map(|scope| format!("scope: {}", scope.name())),
-        on_share_exhausted.map(|policy| format!("on_share_exhausted: {}", policy.name())),
-        rule.degraded_limit.map(|limit| format!("degraded_limit: {limit}")),
-        rule.retry_after_spread.map(|spread| format!("retry_after_spread: {}s", spread.as_secs())),
-        rule.rollout.enforced.map(|share| format!("enforce_percent: {share}")),
-        candidate.map(|candidate| format!("candidate: {{{}}}", candidate_text(candidate))),
         domain.counts_denied.then(|| "stop_when_denied: true".to_owned()),
         is_atomic.then(|| "atomic: true".to_owned()),
-        hash_tag.map(|keys| format!("hash_tag: [{keys}]")),
+        (!domain.hash_tag.is_empty()).then(|| format!("hash_tag: [{}]", domain.hash_tag.join(", "))),
     ]
     .into_iter()
     .flatten()
-}
-
-fn ban_text(ban: &BanPolicy) -> String {
-    let (threshold, interval, mode) = (ban.threshold, ban.interval, ban.mode.name());
-    let (duration, max_duration, forgive) = (ban.duration, ban.max_duration, ban.forgive);
-    let list_after = ban.list_after.map(|count| format!(", list_after: {count}")).unwrap_or_default();
-    format!(
-        "ban: {{threshold: {threshold}, interval: {interval}s, duration: {duration}s, max_duration: \
-         {max_duration}s, forgive: {forgive}s{list_after}, mode: {mode}}}"
-    )
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod addresses;
 mod calendar;
 pub mod config;
 mod level;
+mod limit_text;
 mod lists;
 mod path;
 mod pattern;
@@ -32,6 +33,7 @@ pub use self::{
     addresses::{CanonicalAddresses, CidrTable, lacks_address},
     config::region_table::{RegionEntry, RegionTable},
     level::{Level, Matcher, Node},
+    limit_text::{StatedOption, candidate_text, limit_options, limit_text, shedding_text},
     lists::{ALL_NAMES, List, Listing, ListingError, Lists, StatedPair, SwitchMode, Switched, ValueMatch},
     path::unescaped as unescaped_path,
     pattern::{Regex, RegexError, Wildcard},

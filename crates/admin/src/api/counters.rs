@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use tollgate_control::{Action, ListedBan, pairs_text};
 use tollgate_core::algorithm::{Algorithm, Verdict};
 use tollgate_core::{descriptor::Hits, quota::Quota};
-use tollgate_limiter::{CounterRequests, explain::limit_text};
-use tollgate_rules::{CanonicalAddresses, Limit, Rule};
+use tollgate_limiter::CounterRequests;
+use tollgate_rules::{CanonicalAddresses, Limit, Rule, limit_text};
 
 use super::Api;
 use super::extract::{ApiDescriptor, DescriptorText, Integer, JsonBody, QueryParams, Reason, now_ms};

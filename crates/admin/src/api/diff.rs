@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use similar::{Algorithm, TextDiff};
 use tollgate_control::Files;
 use tollgate_core::algorithm::Charging;
-use tollgate_limiter::explain::limit_text;
-use tollgate_rules::{Domain, Rule, Rules, Weights, config::Options};
+use tollgate_rules::{Domain, Rule, Rules, Weights, config::Options, limit_text};
 
 use super::Api;
 use super::extract::{Integer, JsonBody, PathParam, QueryParams, VersionSelector};
@@ -244,12 +243,6 @@ fn text(domain: &Domain, rule: &Rule) -> String {
     if domain.charging == Charging::AllOrNone {
         add("atomic", "");
     }
-    if let Some(policy) = rule.on_store_error {
-        add("on_store_error ", policy.name());
-    }
-    if let Some(limit) = rule.degraded_limit {
-        add("degraded_limit ", &limit.to_string());
-    }
     if !rule.name.is_empty() {
         add("name ", &rule.name);
     }
@@ -346,7 +339,7 @@ mod tests {
             let found = changes(&rule(from), &rule(to)).pop();
             found.map(|change| (change.before.unwrap_or_default(), change.after.unwrap_or_default()))
         };
-        let text = |weights: &str| format!("5 per day, fixed_window, weights ({weights})");
+        let text = |weights: &str| format!("5 per day, fixed_window, weight {{{weights}}}");
         assert_eq!(texts("large: 3, '*': 1", "large: 3, '*': 1"), None);
         let expected = (text("large 3, others 1"), text("large 30, small 0, others 2"));
         assert_eq!(texts("large: 3, '*': 1", "small: 0, large: 30, '*': 2"), Some(expected));

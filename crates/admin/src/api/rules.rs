@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tollgate_limiter::explain::limit_text;
 use tollgate_limiter::metrics::{self, RuleTotal, RuleTotals};
-use tollgate_rules::{Domain, Limit, Lists, Overridden, Rule, SwitchMode};
+use tollgate_rules::{Domain, Limit, Lists, Overridden, Rule, SwitchMode, limit_text};
 use tollgate_shedding::{GateCounts, Priority, SheddingGate, SheddingState};
 
 use super::extract::{QueryParams, now_ms, page_size};

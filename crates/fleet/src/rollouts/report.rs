@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use tollgate_control::MAX_REPORT_BYTES;
 use tollgate_limiter::ActiveRules;
 use tollgate_limiter::candidates::{DifferingKeys, differing_keys, forget_keys};
-use tollgate_limiter::explain::{candidate_text, limit_text};
 use tollgate_limiter::metrics::{SampledKey, candidate_totals, enforcement_totals};
+use tollgate_rules::{candidate_text, limit_text};
 
 /// Maximum number of rules in a report, of either kind.
 const MAX_RULES: usize = 64;

@@ -1,6 +1,5 @@
 //! Explains which rule each descriptor of a request matches, and why.
 
-mod limit;
 mod walk;
 
 use std::fmt;
@@ -10,9 +9,9 @@ use tollgate_core::descriptor::{Descriptor, Entry};
 use tollgate_core::{algorithm::Charging, clock::now_ms};
 use tollgate_rules::{
     CanonicalAddresses, Domain, Limit, Overridden, Rule, RuleOverride, Rules, StatedValue, lacks_address,
+    limit_text,
 };
 
-pub use self::limit::{candidate_text, limit_text, weights_text};
 pub use self::walk::Step;
 use crate::cell_of;
 
@@ -313,9 +312,6 @@ impl fmt::Display for MatchedRule {
         if let Some(applied) = &self.by_override {
             let whose = if applied.is_of_key { "key" } else { "rule" };
             writeln!(f, "     override {} of the {whose}, in place of {}", applied.id, applied.rule_limit)?;
-        }
-        if let Some(policy) = self.on_store_error {
-            writeln!(f, "     on_store_error {policy}")?;
         }
         if let Some(other) = &self.replaced_by {
             writeln!(f, "     replaced by {}.{other}: not charged, and passes", self.domain)?;
