@@ -12,7 +12,10 @@ use crate::listing::{ALLOW_EMPTY_FILE, DirectoryListing, FileKind, FoundFile, is
 pub struct SourceFiles {
     /// Sorted by name; a file that cannot be read has the reason.
     contents: Vec<(String, Result<Vec<u8>, String>)>,
-    ignored: Vec<String>,
+    /// Names of the files that are not read, since they do not end in `.yaml` or `.yml`.
+    pub ignored: Vec<String>,
+    /// Names of the files that are not read, since their names begin with a dot.
+    pub hidden: Vec<String>,
     emptiness: Emptiness,
 }
 
@@ -38,7 +41,7 @@ impl SourceFiles {
     /// Reads the files of a listing.
     pub(crate) fn read(listing: DirectoryListing) -> Self {
         let emptiness = if listing.allows_empty { Emptiness::Allowed } else { Emptiness::Suspicious };
-        let mut files = Self { emptiness, ..Self::default() };
+        let mut files = Self { emptiness, hidden: listing.hidden, ..Self::default() };
         let mut allowance = Allowance(Some(MAX_TOTAL_BYTES));
         for FoundFile { name, path, kind } in listing.found {
             match kind {
@@ -64,11 +67,6 @@ impl SourceFiles {
     /// The files and directories that cannot be read, with the reasons.
     pub fn unreadable(&self) -> impl Iterator<Item = (&str, &str)> {
         self.contents.iter().filter_map(|(name, content)| Some((&**name, &**content.as_ref().err()?)))
-    }
-
-    /// Names of the files that are not read, since they do not end in `.yaml` or `.yml`.
-    pub fn ignored(&self) -> &[String] {
-        &self.ignored
     }
 
     /// Whether there are files and none to read: most likely these files were meant to be read.

@@ -23,6 +23,8 @@ pub(crate) struct DirectoryListing {
     entries: usize,
     /// Whether it has the file [`ALLOW_EMPTY_FILE`].
     pub(crate) allows_empty: bool,
+    /// Names of the files that begin with a dot, as those of the files found.
+    pub(crate) hidden: Vec<String>,
     /// Size and time of the files that are not read, which may become files to read by a rename.
     pub(crate) others: BTreeMap<PathBuf, (u64, Option<SystemTime>)>,
     /// The configuration's directory, resolved.
@@ -82,6 +84,7 @@ impl DirectoryListing {
             listing.walk(directory, "", &mut Vec::new())?;
         }
         listing.found.sort_by(|a, b| a.name.cmp(&b.name));
+        listing.hidden.sort();
         listing.directories.sort();
         listing.directories.dedup();
         Ok(listing)
@@ -118,6 +121,7 @@ impl DirectoryListing {
             } else if !file.starts_with('.') {
                 self.add(entry.path(), format!("{prefix}{file}"), above);
             } else if !file.starts_with("..") {
+                self.hidden.extend(entry.path().is_file().then(|| format!("{prefix}{file}")));
                 self.add_other(entry.path());
             }
         }

@@ -64,7 +64,7 @@ fn files_in_directories_below_count_and_hidden_ones_do_not() {
     ]);
     assert_eq!(names(directory.path()), ["a.yaml", "b.yml", "sub/deep/c.yaml"]);
     assert_eq!(names(&directory.path().join("b.yml")), ["b.yml"]);
-    assert_eq!(read(directory.path()).unwrap().ignored(), ["f.txt"]);
+    assert_eq!(read(directory.path()).unwrap().ignored, ["f.txt"]);
 }
 
 #[test]

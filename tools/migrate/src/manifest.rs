@@ -1,6 +1,6 @@
 //! Variables of a container in a Kubernetes manifest, or of a service in a compose file.
 
-use serde_json::{Map, Value};
+use serde_yaml::{Mapping, Value};
 
 use crate::env_file::{FileVariables, is_name};
 use crate::yaml::documents;
@@ -34,24 +34,25 @@ pub(super) fn read(text: &str) -> FileVariables {
 }
 
 /// Collects every object with variables.
-fn collect<'a>(value: &'a Value, depth: usize, into: &mut Vec<&'a Map<String, Value>>) {
+fn collect<'a>(value: &'a Value, depth: usize, into: &mut Vec<&'a Mapping>) {
     if depth >= MAX_DEPTH {
         return;
     }
     let below = depth.saturating_add(1);
     match value {
-        Value::Object(fields) => {
-            if ["env", "envFrom", "environment", "env_file"].iter().any(|name| fields.contains_key(*name)) {
+        Value::Mapping(fields) => {
+            if ["env", "envFrom", "environment", "env_file"].iter().any(|name| fields.contains_key(name)) {
                 into.push(fields);
             }
             fields.values().for_each(|value| collect(value, below, into));
         }
-        Value::Array(items) => items.iter().for_each(|item| collect(item, below, into)),
+        Value::Sequence(items) => items.iter().for_each(|item| collect(item, below, into)),
+        Value::Tagged(tagged) => collect(&tagged.value, below, into),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-fn is_ratelimit(container: &Map<String, Value>) -> bool {
+fn is_ratelimit(container: &Mapping) -> bool {
     let is_named =
         |field| container.get(field).and_then(Value::as_str).is_some_and(|it| it.contains("ratelimit"));
     let mut found = FileVariables::default();
@@ -61,8 +62,8 @@ fn is_ratelimit(container: &Map<String, Value>) -> bool {
         || IDENTIFYING_VARIABLES.iter().any(|name| found.variables.contains_key(*name))
 }
 
-fn variables(container: &Map<String, Value>, found: &mut FileVariables) {
-    for item in container.get("env").and_then(Value::as_array).into_iter().flatten() {
+fn variables(container: &Mapping, found: &mut FileVariables) {
+    for item in container.get("env").and_then(Value::as_sequence).into_iter().flatten() {
         let Some(name) = item.get("name").and_then(Value::as_str) else { continue };
         match (item.get("value"), item.get("valueFrom")) {
             (Some(value), _) => insert(found, name, value),
@@ -70,12 +71,15 @@ fn variables(container: &Map<String, Value>, found: &mut FileVariables) {
             (None, None) => insert(found, name, &Value::Null),
         }
     }
-    for from in container.get("envFrom").and_then(Value::as_array).into_iter().flatten() {
+    for from in container.get("envFrom").and_then(Value::as_sequence).into_iter().flatten() {
         found.not_seen.push(format!("all variables of {}", origin(from)));
     }
     match container.get("environment") {
-        Some(Value::Object(pairs)) => pairs.iter().for_each(|(name, value)| insert(found, name, value)),
-        Some(Value::Array(lines)) => {
+        Some(Value::Mapping(pairs)) => {
+            let named = pairs.iter().filter_map(|(name, value)| Some((name.as_str()?, value)));
+            named.for_each(|(name, value)| insert(found, name, value));
+        }
+        Some(Value::Sequence(lines)) => {
             for line in lines.iter().filter_map(Value::as_str) {
                 match line.split_once('=') {
                     Some((name, value)) => insert(found, name, &Value::String(value.to_owned())),
@@ -96,8 +100,10 @@ fn variables(container: &Map<String, Value>, found: &mut FileVariables) {
 fn insert(found: &mut FileVariables, name: &str, value: &Value) {
     let value = match value {
         Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::Tagged(tagged) => return insert(found, name, &tagged.value),
+        Value::Null | Value::Sequence(_) | Value::Mapping(_) => String::new(),
     };
     match value.contains("${") || value.contains("$(") {
         true => found.not_seen.push(format!("{name}: value refers to other variables")),
@@ -109,8 +115,8 @@ fn insert(found: &mut FileVariables, name: &str, value: &Value) {
 
 /// Origin of a value, such as `secretKeyRef redis, key password`.
 fn origin(from: &Value) -> String {
-    let kinds = from.as_object().into_iter().flatten().filter(|(_, value)| value.is_object());
-    let origins = kinds.map(|(kind, value)| {
+    let kinds = from.as_mapping().into_iter().flatten().filter(|(_, value)| value.is_mapping());
+    let origins = kinds.filter_map(|(kind, value)| Some((kind.as_str()?, value))).map(|(kind, value)| {
         let field = |name| value.get(name).and_then(Value::as_str);
         let name = field("name").or(field("fieldPath")).unwrap_or("?");
         field("key").map_or_else(|| format!("{kind} {name}"), |key| format!("{kind} {name}, key {key}"))

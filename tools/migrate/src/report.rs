@@ -7,7 +7,7 @@ use tollgate::{config::Options, control::RulesSource};
 
 use crate::effective::{EffectiveSettings, Setting};
 use crate::plan::{self, VariableReport};
-use crate::rules::{self, RulesReport};
+use crate::rules::RulesReport;
 use crate::source::Deployment;
 
 /// Default directory of the rules of the reference.
@@ -97,7 +97,7 @@ fn rules_of(found: &EffectiveSettings, directory: Option<&Path>) -> Result<Optio
         (None, Some(_)) => PathBuf::from(DEFAULT_DIRECTORY),
         (None, None) => return Err("directory unknown; expected --config DIR".to_owned()),
     };
-    match rules::exists(&directory) {
+    match directory.is_dir() {
         true => Ok(Some(RulesReport::of(&directory, options, found.reads_hidden_files))),
         false => {
             Err(format!("{} does not exist here; expected --config DIR with a copy", directory.display()))

@@ -1,8 +1,7 @@
-//! YAML that is not rules, such as a manifest, as JSON values.
+//! Documents of a file of YAML.
 
 use serde::Deserialize as _;
-use serde_json::{Map, Number, Value};
-use serde_yaml::Value as Yaml;
+use serde_yaml::Value;
 
 /// Returns every document of a file, in order; for one that does not parse, the line and the reason.
 ///
@@ -30,57 +29,22 @@ fn parse(text: &str, before: usize) -> Result<Option<Value>, String> {
         Some(at) => format!("line {}: not valid YAML", at.line().saturating_add(before)),
         None => format!("after line {before}: not valid YAML"),
     };
-    let document = Yaml::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(reason)?;
-    Ok(Some(json(document)).filter(|document| !document.is_null()))
-}
-
-/// Converts to JSON. Tags are dropped; values and keys without a JSON counterpart are null and dropped.
-fn json(yaml: Yaml) -> Value {
-    match yaml {
-        Yaml::Null => Value::Null,
-        Yaml::Bool(value) => Value::Bool(value),
-        Yaml::Number(number) => {
-            let whole = number.as_i64().map(Number::from).or_else(|| number.as_u64().map(Number::from));
-            whole.or_else(|| Number::from_f64(number.as_f64()?)).map_or(Value::Null, Value::Number)
-        }
-        Yaml::String(text) => Value::String(text),
-        Yaml::Sequence(items) => items.into_iter().map(json).collect(),
-        Yaml::Mapping(pairs) => {
-            let pairs = pairs.into_iter().filter_map(|(key, value)| Some((name(key)?, json(value))));
-            Value::Object(pairs.collect::<Map<_, _>>())
-        }
-        Yaml::Tagged(tagged) => json(tagged.value),
-    }
-}
-
-/// The text of a scalar key.
-fn name(key: Yaml) -> Option<String> {
-    match json(key) {
-        Value::String(name) => Some(name),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
-        scalar @ (Value::Bool(_) | Value::Number(_)) => Some(scalar.to_string()),
-    }
+    let document = Value::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(reason)?;
+    Ok(Some(document).filter(|document| !document.is_null()))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn every_document_is_parsed_and_a_broken_one_is_reported_by_its_line() {
         let text = "a: 1\ntext: |\n  ---\n  x\n--- # two\n\n---\nb: [\n---\nc: {d: true, e: 1.5, 8: '1'}\n";
         let found = documents(text);
-        let json: Vec<Option<&Value>> = found.iter().map(|document| document.as_ref().ok()).collect();
-        assert_eq!(
-            json,
-            [
-                Some(&json!({"a": 1, "text": "---\nx\n"})),
-                None,
-                Some(&json!({"c": {"d": true, "e": 1.5, "8": "1"}}))
-            ]
-        );
+        let parsed: Vec<Option<&Value>> = found.iter().map(|document| document.as_ref().ok()).collect();
+        let value = |text: &str| serde_yaml::from_str::<Value>(text).expect("valid");
+        let (first, last) = (value("{a: 1, text: \"---\\nx\\n\"}"), value("c: {d: true, e: 1.5, 8: '1'}"));
+        assert_eq!(parsed, [Some(&first), None, Some(&last)]);
         let error = found[1].as_ref().expect_err("broken");
         assert!(error.starts_with("line 8: ") || error.starts_with("line 9: "), "{error}");
     }

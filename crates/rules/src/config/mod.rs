@@ -185,7 +185,7 @@ pub fn compile_files(files: SourceFiles, options: Options) -> Result<Loaded, Loa
 
 /// Reports the files that cannot be read, and those that are ignored.
 fn report_unread(files: &SourceFiles, problems: &mut Problems) {
-    for name in files.ignored() {
+    for name in &files.ignored {
         if files.are_all_ignored() {
             let message =
                 "no file here ends in .yaml or .yml, so none is loaded; rename the files with rules";

@@ -1,15 +1,13 @@
 //! Differences in behaviour that apply to the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_yaml::Value;
 use tollgate::config::{Options, is_of_reference};
-use tollgate::metrics::series::MAX_RULES;
 use tollgate::rules::{Rule, Rules};
+use tollgate::{directory::SourceFiles, metrics::series::MAX_RULES};
 
-use super::{IgnoredFiles, texts};
 use crate::yaml::documents;
 
 /// Difference in behaviour.
@@ -27,8 +25,8 @@ pub struct Difference {
 }
 
 impl Difference {
-    fn new(id: &'static str, text: &'static str, places: Vec<String>) -> Option<Self> {
-        (!places.is_empty()).then_some(Self { id, text, todo: None, places })
+    const fn new(id: &'static str, text: &'static str, places: Vec<String>) -> Self {
+        Self { id, text, todo: None, places }
     }
 
     fn with_todo(self, todo: &'static str) -> Self {
@@ -36,42 +34,39 @@ impl Difference {
     }
 }
 
-/// Differences by the names of the files.
-pub(super) fn of_files(directory: &Path, reads_hidden: bool) -> Vec<Difference> {
-    let Ok(IgnoredFiles { other_endings, hidden, .. }) = IgnoredFiles::of(directory) else {
-        return Vec::new();
-    };
+/// Differences by the names of the files, some without places.
+pub(super) fn of_files(files: &SourceFiles, reads_hidden: bool) -> [Difference; 2] {
     let endings = Difference::new(
         "other_endings",
         "envoyproxy/ratelimit loads every file; tollgate loads files that end in .yaml or .yml",
-        other_endings,
+        files.ignored.clone(),
     );
-    let hidden = if reads_hidden { hidden } else { Vec::new() };
     let hidden = Difference::new(
         "hidden_files",
         "envoyproxy/ratelimit loads files whose names begin with a dot, unless RUNTIME_IGNOREDOTFILES is true; tollgate does not",
-        hidden,
+        if reads_hidden { files.hidden.clone() } else { Vec::new() },
     );
-    let endings = endings.map(|found| found.with_todo("rename files with rules so that they end in .yaml"));
-    let hidden =
-        hidden.map(|found| found.with_todo("rename files with rules so that they begin without a dot"));
-    [endings, hidden].into_iter().flatten().collect()
+    [
+        endings.with_todo("rename files with rules so that they end in .yaml"),
+        hidden.with_todo("rename files with rules so that they begin without a dot"),
+    ]
 }
 
-/// Differences by the contents of the rules.
-pub(super) fn of_rules(directory: &Path, rules: &Rules, options: Options) -> Vec<Difference> {
+/// Differences by the contents of the rules, some without places.
+pub(super) fn of_rules(files: &SourceFiles, rules: &Rules, options: Options) -> [Difference; 7] {
     let keeps = |rule: &&Rule| {
         let names_values =
             rule.detailed_metric || rule.segments.iter().any(|segment| segment.value_to_metric);
         rule.metadata.is_some() && names_values
     };
-    let found = [
+    let count = rules.rule_count();
+    [
         Difference::new(
             "no_rules",
             "nothing is limited: the directory has no rules",
-            if rules.rule_count() == 0 { vec![".".to_owned()] } else { Vec::new() },
+            (count == 0).then(|| ".".to_owned()).into_iter().collect(),
         )
-        .map(|difference| difference.with_todo("set --config to the directory of the rules")),
+        .with_todo("set --config to the directory of the rules"),
         Difference::new(
             "order_of_merged_files",
             "patterns of one domain in several files: envoyproxy/ratelimit matches them in a random order, tollgate in the \
@@ -92,30 +87,18 @@ pub(super) fn of_rules(directory: &Path, rules: &Rules, options: Options) -> Vec
         Difference::new(
             "own_keys",
             "files with keys that envoyproxy/ratelimit refuses, which prevents a rollback with the same files",
-            own_keys(directory),
+            own_keys(files),
         ),
-    ];
-    found.into_iter().chain(of_metrics(rules)).flatten().collect()
-}
-
-/// Differences in metrics.
-fn of_metrics(rules: &Rules) -> [Option<Difference>; 2] {
-    let of_values = |rule: &&Rule| rule.has_metric_of_values();
-    [
         Difference::new(
             "bounded_series",
             "metrics of tollgate have at most 1,000 paths with request values, and count the rest under the path of the rule; \
              envoyproxy/ratelimit has no bound",
-            places(rules, of_values),
+            places(rules, |rule| rule.has_metric_of_values()),
         ),
         Difference::new(
             "many_rules",
             "metrics of tollgate have series for at most 10,000 rules, and count the rest as `(other)`",
-            if rules.rule_count() > MAX_RULES {
-                vec![format!("{} rules", rules.rule_count())]
-            } else {
-                Vec::new()
-            },
+            (count > MAX_RULES).then(|| format!("{count} rules")).into_iter().collect(),
         ),
     ]
 }
@@ -148,20 +131,21 @@ fn merged_patterns(rules: &Rules) -> Vec<String> {
 }
 
 /// Files with keys that only tollgate has.
-fn own_keys(directory: &Path) -> Vec<String> {
+fn own_keys(files: &SourceFiles) -> Vec<String> {
     let has_own = |text: &str| documents(text).iter().take(1).flatten().any(is_extended);
-    texts(directory).into_iter().filter(|(_, text)| has_own(text)).map(|(name, _)| name).collect()
+    files.clone().texts().into_iter().filter(|(_, text)| has_own(text)).map(|(name, _)| name).collect()
 }
 
 fn is_extended(value: &Value) -> bool {
     match value {
-        Value::Object(fields) => fields.iter().any(|(key, value)| match key.as_str() {
+        Value::Mapping(fields) => fields.iter().any(|(key, value)| match key.as_str() {
             // Free-form.
-            "metadata" => false,
-            "<<" => is_extended(value),
-            key => !is_of_reference(key) || is_extended(value),
+            Some("metadata") => false,
+            Some("<<") => is_extended(value),
+            key => !key.is_some_and(is_of_reference) || is_extended(value),
         }),
-        Value::Array(items) => items.iter().any(is_extended),
+        Value::Sequence(items) => items.iter().any(is_extended),
+        Value::Tagged(tagged) => is_extended(&tagged.value),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }

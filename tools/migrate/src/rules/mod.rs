@@ -2,17 +2,17 @@
 
 mod differences;
 
-use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use serde::Serialize;
-use tollgate::config::{self, LoadError, Loaded, Options, Severity};
-use tollgate::rules::{Limit, Rule, Rules, Value};
-use tollgate::{directory, limiter::explain::limit_text, quota::Unit};
+use tollgate::config::{self, LoadError, Options, Severity};
+use tollgate::rules::{Limit, Rule, Rules, Value, limit_text};
+use tollgate::{directory, quota::Unit};
 
 pub use self::differences::Difference;
 
 /// Contents of a directory of rules.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct RulesReport {
     /// Directory.
     pub directory: String,
@@ -35,43 +35,34 @@ pub struct RulesReport {
 impl RulesReport {
     /// Reads a directory of rules. `reads_hidden`: whether the reference reads files whose names begin with a dot.
     pub(super) fn of(directory: &Path, options: Options, reads_hidden: bool) -> Self {
-        let mut report = Self {
-            directory: directory.display().to_string(),
-            files: 0,
-            domains: 0,
-            rules: 0,
-            problems: Vec::new(),
-            warnings: Vec::new(),
-            differences: Vec::new(),
-            longest_window: None,
+        let mut report = Self { directory: directory.display().to_string(), ..Self::default() };
+        let files = match directory::read(directory) {
+            Ok(files) => files,
+            Err(error) => return Self { problems: vec![error.to_string()], ..report },
         };
-        match config::load(directory, &options) {
-            Ok(loaded) => report.add_valid(directory, &loaded, options, reads_hidden),
+        report.files = files.readable().count();
+        report.differences.extend(differences::of_files(&files, reads_hidden));
+        match config::compile_files(files.clone(), options) {
+            Ok(loaded) => {
+                report.domains = loaded.rules.domains().count();
+                report.rules = loaded.rules.rule_count();
+                report.warnings = loaded.warnings.problems.iter().map(ToString::to_string).collect();
+                report.longest_window = longest_window(&loaded.rules);
+                report.differences.extend(differences::of_rules(&files, &loaded.rules, options));
+            }
             Err(LoadError::Invalid { report: found, .. }) => {
-                report.files = file_count(directory);
                 for problem in &found.problems {
                     match problem.severity {
                         Severity::Error => report.problems.push(problem.to_string()),
                         Severity::Warning => report.warnings.push(problem.to_string()),
                     }
                 }
-                report.differences = differences::of_files(directory, reads_hidden);
-                report.remove_duplicate_warnings();
             }
             Err(error) => report.problems.push(error.to_string()),
         }
+        report.differences.retain(|difference| !difference.places.is_empty());
+        report.remove_duplicate_warnings();
         report
-    }
-
-    fn add_valid(&mut self, directory: &Path, loaded: &Loaded, options: Options, reads_hidden: bool) {
-        self.files = file_count(directory);
-        self.domains = loaded.rules.domains().count();
-        self.rules = loaded.rules.rule_count();
-        self.warnings = loaded.warnings.problems.iter().map(ToString::to_string).collect();
-        self.longest_window = longest_window(&loaded.rules);
-        self.differences = differences::of_files(directory, reads_hidden);
-        self.differences.extend(differences::of_rules(directory, &loaded.rules, options));
-        self.remove_duplicate_warnings();
     }
 
     /// Removes warnings of ignored files that a difference reports too.
@@ -89,10 +80,6 @@ impl RulesReport {
     }
 }
 
-fn file_count(directory: &Path) -> usize {
-    texts(directory).len()
-}
-
 /// The first rule with the longest window, with its limit and place, if that window is an hour or more.
 fn longest_window(rules: &Rules) -> Option<String> {
     let counted = rules.rules_of_domains();
@@ -106,73 +93,6 @@ fn longest_window(rules: &Rules) -> Option<String> {
         windows.min_by(|(a, _, one), (b, _, other)| b.cmp(a).then_with(|| one.origin.cmp(&other.origin)))?;
     let (file, line) = &rule.origin;
     Some(format!("{}.{} ({file}:{line}): {}", domain.name, rule.path(), limit_text(domain, rule)))
-}
-
-/// Contents of the files of a directory, by name.
-fn texts(directory: &Path) -> Vec<(String, String)> {
-    directory::read(directory).map(|files| files.texts().into_iter().collect()).unwrap_or_default()
-}
-
-/// Whether a directory exists.
-pub(super) fn exists(directory: &Path) -> bool {
-    fs::metadata(directory).is_ok_and(|metadata| metadata.is_dir())
-}
-
-/// Maximum depth of directories.
-const MAX_DEPTH: usize = 16;
-/// Maximum number of files and directories.
-const MAX_ENTRIES: usize = 20_000;
-
-/// Files that the reference loads and tollgate does not, sorted, with paths relative to the directory.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct IgnoredFiles {
-    /// Files without the extension `.yaml` or `.yml`.
-    pub(super) other_endings: Vec<String>,
-    /// Files whose names begin with a dot.
-    pub(super) hidden: Vec<String>,
-    entries: usize,
-}
-
-impl IgnoredFiles {
-    /// Walks a directory. Links to directories are not followed, as in the reference.
-    ///
-    /// # Errors
-    /// The directory cannot be read, or is too large for a directory of rules.
-    pub(super) fn of(directory: &Path) -> io::Result<Self> {
-        let mut ignored = Self::default();
-        ignored.walk(directory, "", 0)?;
-        ignored.other_endings.sort_unstable();
-        ignored.hidden.sort_unstable();
-        Ok(ignored)
-    }
-
-    fn walk(&mut self, directory: &Path, prefix: &str, depth: usize) -> io::Result<()> {
-        for entry in fs::read_dir(directory)? {
-            let entry = entry?;
-            self.entries = self.entries.saturating_add(1);
-            if self.entries > MAX_ENTRIES || depth > MAX_DEPTH {
-                return Err(io::Error::other("too many files and directories"));
-            }
-            let file = entry.file_name();
-            let (file, name) = (file.to_string_lossy(), format!("{prefix}{}", file.to_string_lossy()));
-            let is_hidden = file.starts_with('.');
-            match fs::metadata(entry.path()) {
-                // Kubernetes keeps the versions of a ConfigMap in hidden directories.
-                Ok(metadata) if metadata.is_dir() && is_hidden => {}
-                Ok(metadata) if metadata.is_dir() && !entry.path().is_symlink() => {
-                    self.walk(&entry.path(), &format!("{name}/"), depth.saturating_add(1))?;
-                }
-                Ok(metadata) if metadata.is_file() && is_hidden => self.hidden.push(name),
-                Ok(metadata) if metadata.is_file() && !is_yaml(&file) => self.other_endings.push(name),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-}
-
-fn is_yaml(name: &str) -> bool {
-    name.ends_with(".yaml") || name.ends_with(".yml")
 }
 
 /// Path of a rule: its keys with their stated values.
