@@ -9,6 +9,7 @@ use tollgate_core::clock::now_ms;
 use tollgate_proto::envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest};
 use tollgate_proto::google::rpc::Status;
 use tollgate_rules::config::Fingerprint;
+use tollgate_runtime::redact::beginning;
 
 use super::{RulesSink, metrics, resource::TYPE_URL};
 use crate::XdsSettings;
@@ -84,8 +85,7 @@ impl Session {
 
     /// Rejects the response with this nonce for `reason`.
     pub(super) fn nack(&self, nonce: String, reason: &str) -> DiscoveryRequest {
-        let end = (0..=MAX_DETAIL_BYTES.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
-        let message = reason.get(..end.unwrap_or_default()).unwrap_or_default().to_owned();
+        let message = beginning(reason, MAX_DETAIL_BYTES).to_owned();
         let error_detail = Some(Status { code: INVALID_ARGUMENT, message });
         DiscoveryRequest { error_detail, ..self.request(nonce) }
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::encoding::{DecodeContext, decode_key, skip_field};
 use prost::{DecodeError, Message as _};
+use prost_types::Any;
 use tollgate_proto::envoy::service::discovery::v3::DiscoveryResponse;
 use tollgate_rules::config::{Fingerprint, LoadError, OverlaySlot};
 
 use super::RulesSink;
-use super::resource::{Resource, TYPE_URL, fingerprint_of, load_resources};
+use super::resource::{TYPE_URL, fingerprint_of, load_resources};
 
 /// Resources in a response. An empty one has two bytes encoded, and dozens decoded.
 const MAX_RESOURCES: usize = 250_000;
@@ -92,13 +93,11 @@ pub(super) fn process(
     rules: &RulesSink,
 ) -> ProcessedResponse {
     let DiscoveryResponse { version_info, resources, type_url, nonce } = response;
-    let resources: Vec<Resource> =
-        resources.into_iter().map(|any| Resource { type_url: any.type_url, value: any.value }).collect();
     let outcome = if type_url == TYPE_URL {
         load(resources, previous, rules)
     } else {
         let found: String = type_url.chars().take(MAX_TYPE_CHARS).collect();
-        let fingerprint = fingerprint_of(&[Resource { type_url, value: Vec::new() }]);
+        let fingerprint = fingerprint_of(&[Any { type_url, value: Vec::new() }]);
         if previous.rejected == Some(fingerprint) {
             ResponseOutcome::RejectedBefore
         } else {
@@ -109,7 +108,7 @@ pub(super) fn process(
     ProcessedResponse { version: version_info, nonce, outcome }
 }
 
-fn load(resources: Vec<Resource>, previous: PreviousResponses, rules: &RulesSink) -> ResponseOutcome {
+fn load(resources: Vec<Any>, previous: PreviousResponses, rules: &RulesSink) -> ResponseOutcome {
     let mut held = rules.held.lock();
     let fingerprint = rules.fingerprint_of(&resources);
     if previous.accepted == Some(fingerprint) {
@@ -140,14 +139,14 @@ fn reject(rejected: Rejected, fingerprint: Fingerprint, rules: &RulesSink) -> Re
 /// Resources of the last response, and of the last accepted one. Empty without an overlay.
 #[derive(Debug, Default)]
 pub struct HeldResources {
-    latest: Option<Arc<[Resource]>>,
-    accepted: Option<Arc<[Resource]>>,
+    latest: Option<Arc<[Any]>>,
+    accepted: Option<Arc<[Any]>>,
 }
 
 impl HeldResources {
     /// Holds the resources of a response.
-    pub(super) fn hold(&mut self, resources: Vec<Resource>, is_accepted: bool) {
-        let resources: Arc<[Resource]> = resources.into();
+    pub(super) fn hold(&mut self, resources: Vec<Any>, is_accepted: bool) {
+        let resources: Arc<[Any]> = resources.into();
         if is_accepted {
             self.accepted = Some(Arc::clone(&resources));
         }
@@ -155,7 +154,7 @@ impl HeldResources {
     }
 
     /// The resources, the latest first.
-    fn candidates(&self) -> Vec<Arc<[Resource]>> {
+    fn candidates(&self) -> Vec<Arc<[Any]>> {
         let mut candidates: Vec<_> = self.latest.iter().chain(&self.accepted).map(Arc::clone).collect();
         candidates.dedup_by(|one, other| Arc::ptr_eq(one, other));
         candidates
@@ -164,7 +163,7 @@ impl HeldResources {
 
 impl RulesSink {
     /// Fingerprint of resources under the active overlay.
-    pub(super) fn fingerprint_of(&self, resources: &[Resource]) -> Fingerprint {
+    pub(super) fn fingerprint_of(&self, resources: &[Any]) -> Fingerprint {
         let overlay = self.options.overlay.and_then(OverlaySlot::get);
         let fingerprint = fingerprint_of(resources);
         overlay.map_or(fingerprint, |overlay| fingerprint.under(overlay.fingerprint))

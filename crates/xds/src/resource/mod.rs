@@ -4,7 +4,7 @@
 use std::{collections::HashMap, iter, rc::Rc};
 
 use prost::Message as _;
-use prost_types::{Struct, Value, value::Kind};
+use prost_types::{Any, Struct, Value, value::Kind};
 use tollgate_proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
 };
@@ -27,20 +27,11 @@ pub(crate) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimi
 /// Maximum length of a reported name, in characters.
 const MAX_NAME_CHARS: usize = 200;
 
-/// A resource as it is on the wire.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Resource {
-    /// Its type URL.
-    pub type_url: String,
-    /// The encoded message.
-    pub value: Vec<u8>,
-}
-
 /// Fingerprint of resources, independent of their order: control planes send them in any.
-pub(crate) fn fingerprint_of(resources: &[Resource]) -> Fingerprint {
-    let mut sorted: Vec<&Resource> = resources.iter().collect();
+pub(crate) fn fingerprint_of(resources: &[Any]) -> Fingerprint {
+    let mut sorted: Vec<_> = resources.iter().map(|any| [any.type_url.as_bytes(), &any.value]).collect();
     sorted.sort_unstable();
-    let parts = sorted.into_iter().flat_map(|resource| [resource.type_url.as_bytes(), &resource.value]);
+    let parts = sorted.into_iter().flatten();
     Fingerprint::of(iter::once(&b"resources"[..]).chain(parts))
 }
 
@@ -49,7 +40,7 @@ pub(crate) fn fingerprint_of(resources: &[Resource]) -> Fingerprint {
 /// # Errors
 /// [`LoadError`] with every problem.
 pub(crate) fn load_resources(
-    resources: &[Resource],
+    resources: &[Any],
     fingerprint: Fingerprint,
     options: Options,
 ) -> Result<Loaded, LoadError> {
@@ -61,7 +52,7 @@ pub(crate) fn load_resources(
 }
 
 /// Every resource that can be decoded, in an order that depends on their content alone.
-fn decode(resources: &[Resource], problems: &mut Problems) -> Vec<RateLimitConfig> {
+fn decode(resources: &[Any], problems: &mut Problems) -> Vec<RateLimitConfig> {
     let mut budget = DecodeBudget::default();
     let mut configs = Vec::new();
     for (index, resource) in resources.iter().enumerate() {
@@ -79,7 +70,7 @@ fn decode(resources: &[Resource], problems: &mut Problems) -> Vec<RateLimitConfi
     configs.into_iter().map(|(config, _)| config).collect()
 }
 
-fn read(resource: &Resource, budget: &mut DecodeBudget) -> Result<RateLimitConfig, String> {
+fn read(resource: &Any, budget: &mut DecodeBudget) -> Result<RateLimitConfig, String> {
     if resource.type_url != TYPE_URL {
         let found = resource.type_url.chars().take(MAX_NAME_CHARS).collect::<String>();
         return Err(format!("is of the type `{}`, expected `{TYPE_URL}`", found.escape_debug()));

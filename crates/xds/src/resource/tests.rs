@@ -129,16 +129,16 @@ fn descriptor() -> impl Strategy<Value = TwoForms> {
     })
 }
 
-fn resource(name: &str, domain: &str, descriptors: Vec<RateLimitDescriptor>) -> Resource {
+fn resource(name: &str, domain: &str, descriptors: Vec<RateLimitDescriptor>) -> Any {
     let config = RateLimitConfig { name: name.into(), domain: domain.into(), descriptors };
-    Resource { type_url: TYPE_URL.into(), value: config.encode_to_vec() }
+    Any { type_url: TYPE_URL.into(), value: config.encode_to_vec() }
 }
 
-fn loads(resources: &[Resource], options: Options) -> Result<Loaded, LoadError> {
+fn loads(resources: &[Any], options: Options) -> Result<Loaded, LoadError> {
     load_resources(resources, fingerprint_of(resources), options)
 }
 
-fn errors(resources: &[Resource]) -> String {
+fn errors(resources: &[Any]) -> String {
     loads(resources, Options::default()).expect_err("it loads").to_string()
 }
 
@@ -223,7 +223,7 @@ proptest! {
         let at = cut.index(whole.len());
         damaged.splice(at..at, bytes.iter().copied());
         for value in [bytes, whole[..at].to_vec(), damaged] {
-            let loaded = loads(&[Resource { type_url: TYPE_URL.into(), value }], Options::default());
+            let loaded = loads(&[Any { type_url: TYPE_URL.into(), value }], Options::default());
             let is_reported = matches!(loaded, Ok(_) | Err(LoadError::Invalid { .. }));
             prop_assert!(is_reported);
         }
@@ -258,8 +258,8 @@ fn units_have_the_numbers_of_the_protocol() {
 
 #[test]
 fn every_problem_names_its_resource_and_all_are_reported_at_once() {
-    let garbage = Resource { type_url: TYPE_URL.into(), value: b"\xff\xff".to_vec() };
-    let other_type = Resource { type_url: "type.googleapis.com/envoy.Cluster".into(), value: Vec::new() };
+    let garbage = Any { type_url: TYPE_URL.into(), value: b"\xff\xff".to_vec() };
+    let other_type = Any { type_url: "type.googleapis.com/envoy.Cluster".into(), value: Vec::new() };
     let text = errors(&[
         garbage,
         other_type,
@@ -345,7 +345,7 @@ fn resources_beyond_the_budget_are_refused() {
     for (resource, expected) in [
         (resource("n", "d", vec![deep]), "nested more than 31 levels deep"),
         (resource("n", "d", vec![long]), "descriptors[0].value: text longer than 64 KiB"),
-        (Resource { type_url: TYPE_URL.into(), value: many }, "more than 250000 descriptors"),
+        (Any { type_url: TYPE_URL.into(), value: many }, "more than 250000 descriptors"),
         (resource("n", "d", vec![listing]), "more than 1000000 values"),
     ] {
         let text = errors(&[resource]);
