@@ -272,13 +272,13 @@ fn by_mapping(
 ) -> (VariableOutcome, String) {
     let is_default = variable.is_default(value) == Ok(true) || boolean(value) == Ok(false);
     match variable.mapping {
-        // A flag with a problem is not set.
-        Mapping::Flag(flag) | Mapping::PartOf(flag, _)
-            if !changed.iter().any(|known| known == flag) && (is_default || found.problems.is_empty()) =>
-        {
-            (VariableOutcome::Default, String::new())
+        Mapping::Flag(flag) | Mapping::PartOf(flag, _) => {
+            // A flag with a problem is not set.
+            let is_set =
+                changed.iter().any(|known| known == flag) || !(is_default || found.problems.is_empty());
+            let default = (VariableOutcome::Default, String::new());
+            if is_set { (VariableOutcome::Flag, format!("--{flag}")) } else { default }
         }
-        Mapping::Flag(flag) | Mapping::PartOf(flag, _) => (VariableOutcome::Flag, format!("--{flag}")),
         Mapping::Switch(what) => (VariableOutcome::Switch, what.replace('`', "")),
         Mapping::Always(what) => (VariableOutcome::Always, what.replace('`', "")),
         Mapping::DetailOf(other) => with(other),

@@ -14,8 +14,6 @@ use std::path::Path;
 use tollgate_flags::environment::{Environment, EnvironmentFlags, Setting};
 use tollgate_flags::{Problem, boolean, header_name};
 
-use self::variable::FlagValue;
-
 pub use self::catalogue::all;
 pub use self::variable::{Mapping, ValueType, Variable};
 
@@ -137,7 +135,7 @@ pub fn settings(inputs: Inputs<'_>, problems: &mut Vec<Problem>) -> Vec<Setting>
         let value = match variable.mapping {
             // The first row of a flag has its value.
             Mapping::PartOf(_, _) if variables(flag).next() != Some(variable.name) => None,
-            Mapping::PartOf(_, FlagValue(value)) => value(inputs, variable.name),
+            Mapping::PartOf(_, value) => value(inputs, variable.name),
             _ => inputs.get(variable.name).map(|value| Ok(value.to_owned())),
         };
         match value {

@@ -61,14 +61,10 @@ pub enum Mapping {
 }
 
 /// Function of a flag's value, if its variables set it, for the variable with a name.
-#[derive(Clone, Copy, Debug)]
-pub struct FlagValue(pub fn(Inputs<'_>, &str) -> Option<Result<String, Problem>>);
+pub(super) type FlagValue = fn(Inputs<'_>, &str) -> Option<Result<String, Problem>>;
 
-pub(super) const fn part(
-    flag: &'static str,
-    value: fn(Inputs<'_>, &str) -> Option<Result<String, Problem>>,
-) -> Mapping {
-    PartOf(flag, FlagValue(value))
+pub(super) const fn part(flag: &'static str, value: FlagValue) -> Mapping {
+    PartOf(flag, value)
 }
 
 impl Variable {
