@@ -14,7 +14,7 @@ use super::{addresses::canonical_text, path::join};
 /// Branches for one entry of a descriptor, tried in the order of [`Level::branches`].
 #[derive(Debug, Default)]
 pub struct Level {
-    /// Nodes of keys, values and wildcards.
+    /// Nodes of all conditions.
     nodes: Vec<Node>,
     /// Positions in `nodes` by text. As in envoyproxy/ratelimit, exact values and keys without a value share one lookup: an
     /// entry is found by `key_value`, else by `key`. Patterns are included, for an entry whose text equals a pattern.
@@ -25,11 +25,11 @@ pub struct Level {
     by_key: HashMap<Box<str>, ByKey, RandomState>,
 }
 
-/// Address ranges and regular expressions for one key's value.
+/// Address ranges and regular expressions for one key's value, with their positions in the level's nodes.
 #[derive(Debug, Default)]
 struct ByKey {
-    cidrs: CidrTable<Node>,
-    regexes: Vec<(Regex, Node)>,
+    cidrs: CidrTable<usize>,
+    regexes: Vec<(Regex, usize)>,
 }
 
 /// Condition of a configured descriptor.
@@ -71,21 +71,21 @@ impl Node {
 impl Level {
     /// Adds a descriptor. The level has none of the same text.
     pub fn insert(&mut self, matcher: Matcher<'_>, node: Node) {
+        let at = self.nodes.len();
+        self.nodes.push(node);
         match matcher {
             Matcher::Stated { key, value } => {
                 let stated = join(key, value);
-                let at = self.nodes.len();
-                self.nodes.push(node);
                 if let Some(wildcard) = Wildcard::parse(&stated) {
                     self.wildcards.push((wildcard, at));
                 }
                 self.stated.insert(stated, at);
             }
             Matcher::Cidr(key, range) => {
-                self.by_key.entry(key.into()).or_default().cidrs.change(range, |found| *found = node);
+                self.by_key.entry(key.into()).or_default().cidrs.change(range, |found| *found = at);
             }
             Matcher::Regex(key, regex) => {
-                self.by_key.entry(key.into()).or_default().regexes.push((regex, node));
+                self.by_key.entry(key.into()).or_default().regexes.push((regex, at));
             }
         }
     }
@@ -141,7 +141,7 @@ impl Level {
             true => self.find(*entry),
             false => self
                 .node_stated(&segment.stated)
-                .or_else(|| self.by_key.get(entry.key)?.stated_node(entry.value)),
+                .or_else(|| self.nodes.get(self.by_key.get(entry.key)?.stated_at(entry.value)?)),
         };
         node.is_some_and(|node| match segments {
             [] => node.limits().any(|found| found.index() == rule.index()),
@@ -162,9 +162,9 @@ impl Level {
         }
         if !self.by_key.is_empty()
             && let Some(by_key) = self.by_key.get(entry.key)
-            && let Some(node) = by_key.find(entry.value)
+            && let Some(at) = by_key.find(entry.value)
         {
-            return Some(node);
+            return self.nodes.get(at);
         }
         self.node_stated(entry.key)
     }
@@ -186,29 +186,26 @@ impl Level {
         });
         let by_key = self.by_key.get(entry.key);
         let cidrs = by_key.into_iter().flat_map(|by_key| by_key.cidrs.matching(entry.value));
+        let cidrs = cidrs.map(|(range, at)| (format!("the range {range}"), at));
         let regexes = by_key.into_iter().flat_map(|by_key| by_key.regexes.iter());
         let regexes = regexes.filter(|(regex, _)| regex.is_match(entry.value));
+        let regexes = regexes.map(|(regex, at)| (format!("the expression {}", regex.as_str()), at));
+        let by_value = cidrs.chain(regexes).filter_map(|(text, at)| Some((text, self.nodes.get(*at)?)));
         let key =
             self.node_stated(entry.key).map(|node| (format!("the key {} with any value", entry.key), node));
-        exact
-            .into_iter()
-            .chain(wildcards)
-            .chain(cidrs.map(|(range, node)| (format!("the range {range}"), node)))
-            .chain(regexes.map(|(regex, node)| (format!("the expression {}", regex.as_str()), node)))
-            .chain(key)
-            .collect()
+        exact.into_iter().chain(wildcards).chain(by_value).chain(key).collect()
     }
 
     /// All rules on this level and below, in no particular order.
     pub fn rules(&self) -> Box<dyn Iterator<Item = &Arc<Rule>> + '_> {
-        Box::new(self.nodes().flat_map(|node| node.limits().chain(node.children.rules())))
+        Box::new(self.nodes.iter().flat_map(|node| node.limits().chain(node.children.rules())))
     }
 
     /// Adds the keys of address ranges on this level and below.
     pub(crate) fn add_address_keys(&self, keys: &mut BTreeSet<Box<str>>) {
         let ranged = self.by_key.iter().filter(|(_, by_key)| !by_key.cidrs.is_empty());
         keys.extend(ranged.map(|(key, _)| key.clone()));
-        self.nodes().for_each(|node| node.children.add_address_keys(keys));
+        self.nodes.iter().for_each(|node| node.children.add_address_keys(keys));
     }
 
     /// Lets values of these keys that are addresses match the canonical text, which requests have.
@@ -224,11 +221,7 @@ impl Level {
             }
         }
         if !keys.is_empty() {
-            let by_key = self.by_key.values_mut().flat_map(|by_key| {
-                by_key.cidrs.values_mut().chain(by_key.regexes.iter_mut().map(|(_, node)| node))
-            });
-            let nodes = self.nodes.iter_mut().chain(by_key);
-            nodes.for_each(|node| node.children.add_canonical_addresses(keys));
+            self.nodes.iter_mut().for_each(|node| node.children.add_canonical_addresses(keys));
         }
     }
 
@@ -252,36 +245,29 @@ impl Level {
         }
         stated
     }
-
-    fn nodes(&self) -> impl Iterator<Item = &Node> {
-        let by_key = self
-            .by_key
-            .values()
-            .flat_map(|by_key| by_key.cidrs.values().chain(by_key.regexes.iter().map(|(_, node)| node)));
-        self.nodes.iter().chain(by_key)
-    }
 }
 
 impl ByKey {
     fn stated(&self, key: &str) -> Vec<String> {
         let cidrs = self.cidrs.ranges().map(|range| format!("{key} in {range}"));
-        let regexes = self.regexes.iter().map(|(regex, _)| format!("{key} matching {regex}"));
+        let regexes = self.regexes.iter().map(|(regex, _)| format!("{key} matching {}", regex.as_str()));
         cidrs.chain(regexes).collect()
     }
 
-    /// The node of a range or, after `~`, of an expression.
-    fn stated_node(&self, text: &str) -> Option<&Node> {
+    /// The position of a range or, after `~`, of an expression.
+    fn stated_at(&self, text: &str) -> Option<usize> {
         match text.strip_prefix('~') {
-            Some(text) => self.regexes.iter().find(|(regex, _)| regex.as_str() == text).map(|(_, node)| node),
-            None => self.cidrs.get(text.parse().ok()?),
+            Some(text) => self.regexes.iter().find(|(regex, _)| regex.as_str() == text).map(|(_, at)| *at),
+            None => self.cidrs.get(text.parse().ok()?).copied(),
         }
     }
 
-    fn find(&self, value: &str) -> Option<&Node> {
+    /// The position of the first condition that a value meets.
+    fn find(&self, value: &str) -> Option<usize> {
         let cidr = (!self.cidrs.is_empty()).then(|| self.cidrs.matching(value).next()).flatten();
         match cidr {
-            Some((_, node)) => Some(node),
-            None => self.regexes.iter().find(|(regex, _)| regex.is_match(value)).map(|(_, node)| node),
+            Some((_, at)) => Some(*at),
+            None => self.regexes.iter().find(|(regex, _)| regex.is_match(value)).map(|(_, at)| *at),
         }
     }
 }
