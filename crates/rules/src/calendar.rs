@@ -42,18 +42,9 @@ pub(crate) enum CalendarError {
     /// A time zone that does not exist.
     #[error("is not a time zone; expected a name of the IANA database, such as Europe/Berlin")]
     TimeZone,
-    /// An anchor of days.
-    #[error("has no effect on days, which begin at midnight; expected `unit: week`, `month` or `year`")]
-    AnchorOfDays,
-    /// An anchor that is not a weekday.
-    #[error("is not a day of the week; expected e.g. monday")]
-    Weekday,
-    /// An anchor that is not a day of the month.
-    #[error("is not a day of the month; expected 1 to 31")]
-    DayOfMonth,
-    /// An anchor that is not a day of the year.
-    #[error("is not a day of the year; expected its month and day, such as 04-06")]
-    DayOfYear,
+    /// An anchor that the unit does not have.
+    #[error("{0}")]
+    Anchor(&'static str),
     /// Too many calendars.
     #[error(
         "is one calendar more than a process can have; expected fewer than {MAX_CALENDARS}, or a restart"
@@ -62,16 +53,6 @@ pub(crate) enum CalendarError {
     /// Data with windows that are too uneven.
     #[error("has windows of too different lengths; expected another time zone")]
     Uneven,
-}
-
-impl CalendarError {
-    /// Whether the time zone or the unit is the cause, not the anchor.
-    pub(crate) const fn is_of_anchor(self) -> bool {
-        match self {
-            Self::AnchorOfDays | Self::Weekday | Self::DayOfMonth | Self::DayOfYear => true,
-            Self::Unit | Self::TimeZone | Self::TooMany | Self::Uneven => false,
-        }
-    }
 }
 
 /// Returns the calendar with windows of `unit` in the time zone of a name.
@@ -107,20 +88,26 @@ impl Anchor {
         };
         match unit {
             Unit::Second | Unit::Minute | Unit::Hour => Err(CalendarError::Unit),
-            Unit::Day => Err(CalendarError::AnchorOfDays),
+            Unit::Day => Err(CalendarError::Anchor(
+                "has no effect on days, which begin at midnight; expected `unit: week`, `month` or `year`",
+            )),
             Unit::Week => WEEKDAYS
                 .into_iter()
                 .find(|(name, _)| name.eq_ignore_ascii_case(text))
                 .map(|(_, day)| Self::Weekday(day))
-                .ok_or(CalendarError::Weekday),
-            Unit::Month => number(text, 31).map(Self::DayOfMonth).ok_or(CalendarError::DayOfMonth),
+                .ok_or(CalendarError::Anchor("is not a day of the week; expected e.g. monday")),
+            Unit::Month => number(text, 31)
+                .map(Self::DayOfMonth)
+                .ok_or(CalendarError::Anchor("is not a day of the month; expected 1 to 31")),
             Unit::Year => {
                 let day = text.split_once('-').and_then(|(month, day)| {
                     let (month, day) = (number(month, 12)?, number(day, 31)?);
                     // A leap year has every day.
                     Date::new(2000, month, day).ok().map(|_| Self::DayOfYear(month, day))
                 });
-                day.ok_or(CalendarError::DayOfYear)
+                day.ok_or(CalendarError::Anchor(
+                    "is not a day of the year; expected its month and day, such as 04-06",
+                ))
             }
         }
     }

@@ -52,13 +52,7 @@ impl Wildcard {
         // neither.
         let unlikely = "\u{10FFFE}";
         let text = [&*other.prefix, &other.middle.join(unlikely), &other.suffix].join(unlikely);
-        self.matches(&text) && !self.contains(unlikely)
-    }
-
-    fn contains(&self, part: &str) -> bool {
-        self.prefix.contains(part)
-            || self.suffix.contains(part)
-            || self.middle.iter().any(|m| m.contains(part))
+        self.matches(&text) && !self.text.contains(unlikely)
     }
 }
 
@@ -68,8 +62,6 @@ impl fmt::Display for Wildcard {
     }
 }
 
-/// Maximum size of a compiled expression in bytes: ample for paths and names, too little for `(a{1000}){1000}`.
-const MAX_BYTES: usize = 1 << 20;
 /// Size of an expression in bytes besides the part that its engine reports.
 const OVERHEAD_BYTES: usize = 8 << 10;
 /// Maximum size of the cache of one expression on a thread in bytes, in each direction.
@@ -106,7 +98,7 @@ impl Regex {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // The disabled engines take the most memory, and gain little where only a match is needed.
         let config = meta::Config::new()
-            .nfa_size_limit(Some(MAX_BYTES))
+            .nfa_size_limit(Some(Self::MAX_BYTES))
             .hybrid_cache_capacity(MAX_CACHE_BYTES)
             .onepass(false)
             .dfa(false);
@@ -114,8 +106,9 @@ impl Regex {
         Ok(Self { text: text.into(), engine, id: NEXT.fetch_add(1, Ordering::Relaxed) })
     }
 
-    /// Maximum cost of compiling an expression in bytes, also if it turned out too large.
-    pub const MAX_BYTES: usize = MAX_BYTES;
+    /// Maximum size of a compiled expression in bytes, and cost of one that turned out too large: ample for paths and names,
+    /// too little for `(a{1000}){1000}`.
+    pub const MAX_BYTES: usize = 1 << 20;
 
     /// The expression as written.
     pub const fn as_str(&self) -> &str {
@@ -135,12 +128,6 @@ impl Regex {
         });
         // A thread that is ending has dropped its caches.
         found.ok().flatten().unwrap_or_else(|| self.engine.is_match(text))
-    }
-}
-
-impl fmt::Display for Regex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }
 

@@ -35,6 +35,13 @@ pub enum Limit {
     },
 }
 
+impl Limit {
+    /// The policy that decides; `None` if the limit is unlimited.
+    pub const fn policy(&self) -> Option<&Policy> {
+        if let Self::Quota { policy, .. } = self { Some(policy) } else { None }
+    }
+}
+
 /// Source of the value of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -212,19 +219,13 @@ impl Rule {
     }
 
     /// The algorithm; `None` for an unlimited rule.
-    pub const fn algorithm(&self) -> Option<Algorithm> {
-        match &self.limit {
-            Limit::Unlimited => None,
-            Limit::Quota { policy, .. } => Some(policy.algorithm()),
-        }
+    pub fn algorithm(&self) -> Option<Algorithm> {
+        self.limit.policy().map(Policy::algorithm)
     }
 
     /// The policy that decides, given the one that the limit's policy replaced; `None` for an unlimited rule.
     pub fn policy(&self) -> Option<Policy> {
-        match &self.limit {
-            Limit::Unlimited => None,
-            Limit::Quota { policy, .. } => Some(self.derived.succeeding.get().copied().unwrap_or(*policy)),
-        }
+        self.limit.policy().map(|policy| *self.derived.succeeding.get().unwrap_or(policy))
     }
 
     /// Sets the policy of a rule that replaces `former` at `now`; both are at the same path. Not for active rules.
@@ -246,10 +247,7 @@ impl Rule {
         let part = self.part.as_ref().map(|part| PathStep::Limit(&part.label));
         *self.derived.record_id.get_or_init(|| {
             let record = record_id_of(&self.segments, part.as_slice(), self.algorithm().unwrap_or_default());
-            match &self.limit {
-                Limit::Quota { policy, .. } => record.under(policy),
-                Limit::Unlimited => record,
-            }
+            self.limit.policy().map_or(record, |policy| record.under(policy))
         })
     }
 
@@ -284,12 +282,8 @@ impl Rule {
     /// rule's counter, which has one window.
     pub fn ignores_override(&self, window: Window) -> bool {
         let holds_permits = || self.algorithm().is_some_and(Algorithm::holds_permits);
-        let has_other_window = match &self.limit {
-            Limit::Quota { quota, policy } => {
-                policy.is_budget() && quota.window.seconds() != window.seconds()
-            }
-            Limit::Unlimited => false,
-        };
+        let has_other_window = matches!(&self.limit, Limit::Quota { quota, policy }
+            if policy.is_budget() && quota.window.seconds() != window.seconds());
         self.shedding.is_some() || (self.scope == Scope::Primary && holds_permits()) || has_other_window
     }
 

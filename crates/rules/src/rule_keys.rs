@@ -131,11 +131,8 @@ impl NotifyThresholds {
 impl fmt::Display for NotifyThresholds {
     /// Percentages joined by commas, such as `50%, 100%`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, percent) in self.0.iter().enumerate() {
-            let comma = if at == 0 { "" } else { ", " };
-            write!(f, "{comma}{percent}%")?;
-        }
-        Ok(())
+        let percentages: Vec<String> = self.0.iter().map(|percent| format!("{percent}%")).collect();
+        f.write_str(&percentages.join(", "))
     }
 }
 

@@ -229,11 +229,11 @@ keys! {
         /// Ban of a client that continues while it is denied.
         Extension ban: Field<RawBan>;
         /// Shares of the limit of whose use operators are notified.
-        Extension notify: Field<RawThresholds>;
+        Extension notify: Field<Vec<u16>>;
         /// Part of the keys that the limit is enforced for; others are shadowed.
         Extension enforce_percent: Field<EnforcedShare>;
         /// Another limit, counted beside this one and compared with it.
-        Extension candidate: Field<RawCandidate>;
+        Extension candidate: Field<Box<Stated<RawRateLimit>>>;
         /// Longest random time that is added to `Retry-After`.
         Extension retry_after_spread: Field<Rc<str>> as Duration, Defaults;
     }
@@ -257,14 +257,6 @@ pub struct RawLimit {
     pub index: usize,
     pub limit: Stated<RawRateLimit>,
 }
-
-/// The mapping under `candidate`.
-#[derive(Clone, Debug)]
-pub struct RawCandidate(pub Box<Stated<RawRateLimit>>);
-
-/// The list under `notify`: whole percentages, each at least 1 and within the range of thresholds.
-#[derive(Clone, Debug)]
-pub struct RawThresholds(pub Vec<u16>);
 
 /// The value of `carry`: whether it has a debt, or the mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -290,21 +282,17 @@ keys! {
     #[derive(Clone, Debug, Default)]
     pub struct RawShedding in LoadShedding {
         /// Utilization to aim at, such as 80%.
-        Extension target: Field<Ratio>;
+        Extension target: Field<f64>;
         /// Time in which the weight of a report halves.
         Extension half_life: Field<Rc<str>> as Duration;
         /// Least part of requests that pass.
-        Extension floor: Field<Ratio>;
+        Extension floor: Field<f64>;
         /// Key whose value is the priority of a request.
         Extension priority_key: Field<Rc<str>>;
         /// Time after which a report does not count.
         Extension stale_after: Field<Rc<str>> as Duration;
     }
 }
-
-/// A part of a whole, as a number or a percentage.
-#[derive(Clone, Copy, Debug)]
-pub struct Ratio(pub f64);
 
 keys! {
     /// The mapping under `reserve`.
@@ -317,7 +305,7 @@ keys! {
         /// Hits that are reserved beyond those of the request.
         Extension add: Field<u32>;
         /// Largest part of the limit that one reservation takes.
-        Extension cap: Field<Ratio>;
+        Extension cap: Field<f64>;
     }
 }
 

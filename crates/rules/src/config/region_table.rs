@@ -14,17 +14,9 @@ use super::{reader::Reader, vocabulary::nearest};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionTable {
     generation: u64,
-    roles: RegionRoles,
+    writing: Option<Box<str>>,
+    primary: Option<Box<str>>,
     regions: Box<[RegionEntry]>,
-}
-
-/// Regions that do something for all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RegionRoles {
-    /// Region that writes the rules of all, if one does.
-    pub(crate) writing: Option<Box<str>>,
-    /// Region that decides limits with `scope: primary` for all, if there is one.
-    pub(crate) primary: Option<Box<str>>,
 }
 
 /// A region of the table.
@@ -43,12 +35,6 @@ pub struct RegionEntry {
 }
 
 impl RegionTable {
-    /// `regions` are valid, and one of them is not lost; those with a role are among them, and the primary one is not lost.
-    pub(crate) fn new(generation: u64, roles: RegionRoles, mut regions: Vec<RegionEntry>) -> Self {
-        regions.sort_by(|one, next| one.name.cmp(&next.name));
-        Self { generation, roles, regions: regions.into() }
-    }
-
     /// The generation: a later table has a higher one.
     pub const fn generation(&self) -> u64 {
         self.generation
@@ -56,12 +42,12 @@ impl RegionTable {
 
     /// The region whose rule versions, lists and switches all others copy; `None` if each region has its own.
     pub fn writing(&self) -> Option<&str> {
-        self.roles.writing.as_deref()
+        self.writing.as_deref()
     }
 
     /// The region that decides limits with `scope: primary` for all, if the table names one.
     pub fn primary(&self) -> Option<&str> {
-        self.roles.primary.as_deref()
+        self.primary.as_deref()
     }
 
     /// The regions.
@@ -144,7 +130,7 @@ impl TableReader<'_> {
         let Some((at, regions)) = regions else {
             return self.refuse(root.at, &path.key("regions"), "is missing; expected the regions by name");
         };
-        let regions = regions?;
+        let mut regions = regions?;
         let path = path.key("regions");
         if regions.len() > MAX_REGIONS {
             return self.refuse(at, &path, format!("has too many regions; expected at most {MAX_REGIONS}"));
@@ -154,8 +140,9 @@ impl TableReader<'_> {
         }
         let writing = self.role("rules", &writing, &regions, |_| true);
         let primary = self.role("primary", &primary, &regions, |region| !region.is_lost);
-        let (generation, roles) = (generation?, RegionRoles { writing: writing?, primary: primary? });
-        Some(RegionTable::new(generation.into(), roles, regions))
+        regions.sort_by(|one, next| one.name.cmp(&next.name));
+        let generation = generation?.into();
+        Some(RegionTable { generation, writing: writing?, primary: primary?, regions: regions.into() })
     }
 
     /// Region with the role that `key` states; the outer `None` if it is invalid.

@@ -132,7 +132,12 @@ fn pair((key, value, value_match): StatedPair<'_>) -> Result<(Box<str>, Pattern)
     if bounded("key", key)?.contains('*') {
         return Err(ListingError::StarInKey(key.into()));
     }
-    Ok((key.into(), Pattern::of(bounded("value", value)?, value_match)?))
+    let value = bounded("value", value)?;
+    let pattern = match value_match {
+        ValueMatch::Exact => Pattern::exact(value),
+        ValueMatch::Pattern => Pattern::parse(value)?,
+    };
+    Ok((key.into(), pattern))
 }
 
 fn bounded<'a>(what: &'static str, text: &'a str) -> Result<&'a str, ListingError> {
@@ -154,14 +159,6 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    /// The condition that a value states: the text itself, or what [`Pattern::parse`] makes of it.
-    fn of(text: &str, value_match: ValueMatch) -> Result<Self, ListingError> {
-        match value_match {
-            ValueMatch::Exact => Ok(Self::exact(text)),
-            ValueMatch::Pattern => Self::parse(text),
-        }
-    }
-
     /// Parses a condition: a `*` makes a pattern, an address with a prefix length makes a range.
     fn parse(text: &str) -> Result<Self, ListingError> {
         if let Some(wildcard) = Wildcard::parse(text) {
@@ -283,7 +280,7 @@ mod tests {
     #[test]
     fn an_exact_value_is_a_text_whatever_it_looks_like() {
         for text in ["*", "a*b", "10.0.0.0/8", "10.9.9.9/8", "", "a,b=c", r"\*", "ü\n"] {
-            let exact = Pattern::of(text, ValueMatch::Exact).expect("any text");
+            let exact = Pattern::exact(text);
             assert!(exact.matches(text) && !exact.matches("a-b") && !exact.matches("10.1.2.3"), "{text}");
             assert!(!exact.is_unselective(), "{text}");
         }
@@ -308,10 +305,7 @@ mod tests {
         for text in ["::ffff:10.1.2.3", "::ffff:a01:203", "::FFFF:10.1.2.3"] {
             for value in [text, "10.1.2.3", "::ffff:10.1.2.3"] {
                 assert!(matches(text, value), "{text}: {value}");
-                assert!(
-                    Pattern::of(text, ValueMatch::Exact).expect("valid").matches(value),
-                    "{text}: {value}"
-                );
+                assert!(Pattern::exact(text).matches(value), "{text}: {value}");
             }
             assert!(!matches(text, "10.1.2.4"), "{text}");
         }

@@ -50,11 +50,10 @@ tollgate_core::named! {
     }
 }
 
-/// Modes by the path of a rule, in one domain.
-type Modes = HashMap<Box<str>, SwitchMode, RandomState>;
+type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// Shares by the path of a rule, in one domain.
-type Shares = HashMap<Box<str>, EnforcedShare, RandomState>;
+/// Settings of rules by domain and path.
+type ByRule<T> = Map<Box<str>, Map<Box<str>, T>>;
 
 /// Active lists and switches without those that have ended. Immutable, like the rules.
 #[derive(Debug, Default)]
@@ -63,9 +62,9 @@ pub struct Lists {
     pub generation: u64,
     allow: Index,
     deny: Index,
-    switches: HashMap<Box<str>, Modes, RandomState>,
-    /// Shares of the keys for which rules are enforced, by domain and path.
-    shares: HashMap<Box<str>, Shares, RandomState>,
+    switches: ByRule<SwitchMode>,
+    /// Shares of the keys for which rules are enforced.
+    shares: ByRule<EnforcedShare>,
     /// Domains in an emergency; [`ALL_NAMES`] for all.
     pub emergencies: Vec<Box<str>>,
 }
@@ -171,11 +170,8 @@ impl Switched {
     }
 }
 
-/// Settings by domain and path as a table by the index of the rule; empty if there are none.
-fn by_index<T: Copy>(
-    rules: &Rules,
-    settings: &HashMap<Box<str>, HashMap<Box<str>, T, RandomState>, RandomState>,
-) -> Vec<Option<T>> {
+/// Settings as a table by the index of the rule; empty if there are none.
+fn by_index<T: Copy>(rules: &Rules, settings: &ByRule<T>) -> Vec<Option<T>> {
     if settings.is_empty() {
         return Vec::new();
     }
@@ -192,8 +188,6 @@ fn by_index<T: Copy>(
     }
     table
 }
-
-type Map<K, V> = HashMap<K, V, RandomState>;
 
 /// Index of the entries of one list. An entry is found by one of its pairs, and then compared in full: a request is compared
 /// only with entries that share a key with it, and among entries with exact values only with those of its own values.

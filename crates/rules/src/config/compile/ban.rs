@@ -53,10 +53,7 @@ fn parameters(reporter: &mut Reporter<'_>, raw: &RawBan, path: &Path<'_>) -> Opt
     let max_duration = seconds("max_duration", &raw.max_duration);
     let forgive = seconds("forgive", &raw.forgive);
     let list_after = raw.list_after.read_or(None, |stated| Some(Some(stated.value)));
-    let mode = match &raw.mode {
-        Field::Absent => Some(default.mode),
-        stated => reporter.word(stated, &path.key("mode")).map(|mode| mode.value),
-    };
+    let mode = reporter.word_or(default.mode, &raw.mode, &path.key("mode"));
     // All keys are checked before the first invalid one ends the compilation.
     Some(BanParameters {
         threshold: threshold?,

@@ -23,8 +23,7 @@ use crate::{Limit, OnShareExhausted, OnStoreError, Rule, Scope};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Defaults {
     pub(super) algorithm: Option<Stated<Algorithm>>,
-    parameters: AlgorithmParameters,
-    pub(super) states_overdraft: bool,
+    pub(super) parameters: AlgorithmParameters,
     requests_per_unit: Option<Stated<u64>>,
     unit: Option<Unit>,
     window: Option<Window>,
@@ -42,7 +41,6 @@ impl Defaults {
             algorithm: reporter.word(&raw.algorithm, &path.key("algorithm")),
             parameters: reporter.default_parameters(raw, &path),
             window: reporter.window(raw, None, &path).flatten(),
-            states_overdraft: raw.overdraft.is_present(),
             requests_per_unit: raw.requests_per_unit.stated().copied(),
             unit: Unit::of(raw.unit.text()),
             sync: reporter.word(&raw.sync, &path.key("sync")),
@@ -55,9 +53,7 @@ impl Defaults {
 
     /// The values of a rule, as defaults of an override of it. An unlimited rule has none.
     pub(super) fn of_rule(rule: &Rule) -> Self {
-        // A rule's overdraft is a choice, stated or not.
         let defaults = Self {
-            states_overdraft: true,
             on_store_error: rule.on_store_error.map(Stated::whole),
             retry_after_spread: rule.retry_after_spread.map(Stated::whole),
             ..Self::default()
@@ -91,28 +87,15 @@ impl Compiler<'_> {
 
     /// Reports keys that contradict `unlimited`. envoyproxy/ratelimit accepts an invalid unit, and a number.
     fn check_unlimited(&mut self, raw: &RawRateLimit, path: &Path<'_>) {
-        if let Some(unit) = raw.unit.stated() {
-            match Unit::of(&unit.value) {
-                Some(_) => self.reporter.error(
-                    unit.at,
-                    &path.key("unit"),
-                    "contradicts `unlimited: true`; remove one of them",
-                ),
-                None => self.reporter.warning(
-                    unit.at,
-                    &path.key("unit"),
-                    "has no effect beside `unlimited: true`",
-                ),
-            }
-        }
-        if let Some(number) = raw.requests_per_unit.stated() {
-            let path = path.key("requests_per_unit");
-            self.reporter.warning(number.at, &path, "has no effect beside `unlimited: true`");
-        }
-        // `unit` and `requests_per_unit` are reported above.
-        const COMPATIBLE: [&str; 5] = ["unlimited", "name", "inherit", "unit", "requests_per_unit"];
+        const COMPATIBLE: [&str; 3] = ["unlimited", "name", "inherit"];
+        let has_valid_unit = Unit::of(raw.unit.text()).is_some();
         for (key, at) in raw.stated_keys().filter(|(key, _)| !COMPATIBLE.contains(key)) {
-            self.reporter.error(at, &path.key(key), "contradicts `unlimited: true`; remove one of them");
+            let path = path.key(key);
+            if key == "requests_per_unit" || (key == "unit" && !has_valid_unit) {
+                self.reporter.warning(at, &path, "has no effect beside `unlimited: true`");
+            } else {
+                self.reporter.error(at, &path, "contradicts `unlimited: true`; remove one of them");
+            }
         }
     }
 
@@ -120,10 +103,8 @@ impl Compiler<'_> {
         let defaults = self.defaults;
         let reporter = &mut self.reporter;
         let Stated { at, value: stated } = raw;
-        let chosen = match &stated.algorithm {
-            Field::Absent => Some(defaults.algorithm.map(|default| default.value).unwrap_or_default()),
-            stated => reporter.word(stated, &path.key("algorithm")).map(|chosen| chosen.value),
-        };
+        let default = defaults.algorithm.map(|default| default.value).unwrap_or_default();
+        let chosen = reporter.word_or(default, &stated.algorithm, &path.key("algorithm"));
         let limit = stated.requests_per_unit.valid().and_then(|limit| {
             let limit = limit.or(defaults.requests_per_unit.as_ref()).map(|limit| limit.value);
             limit.or_else(|| reporter.no_limit(*at, path))
@@ -222,7 +203,7 @@ pub(super) fn in_calendar(
         Err(error) => {
             let (key, at, text) = match (error, anchor_at) {
                 (CalendarError::Unit, _) => (key, at, window.unit().name()),
-                (error, Some(at)) if error.is_of_anchor() => ("anchor", at, anchor.text()),
+                (CalendarError::Anchor(_), Some(at)) => ("anchor", at, anchor.text()),
                 _ => (key, at, zone),
             };
             reporter.refuse(at, &path.key(key), format!("`{}` {error}", excerpt(text)))

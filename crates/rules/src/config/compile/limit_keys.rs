@@ -5,10 +5,10 @@ use std::time::Duration;
 use tollgate_core::SyncMode;
 use tollgate_core::algorithm::{Algorithm, queue::MAX_QUEUED};
 
-use super::{Compiler, ban, mappings, overdraft, reporter::StatedLimit, rollout, scope};
+use super::{Compiler, ban, mappings, reporter::StatedLimit, rollout, scope};
 use crate::config::problem::Path;
 use crate::config::raw::{Field, RawDescriptor, RawRateLimit, Stated};
-use crate::{Limit, NotifyThresholds, OnStoreError, Rule, Scope, Segment};
+use crate::{Limit, NotifyThresholds, OnStoreError, Rollout, Rule, Scope, Segment};
 
 /// Reads the keys of the limit at `limit_path` of the descriptor at `path`, as the part of a rule that depends on them; `None`
 /// if one is invalid.
@@ -25,10 +25,9 @@ pub(super) fn read(
     let stated =
         &StatedLimit { descriptor, segments, raw, path: limit_path, limit: limit.as_ref(), is_overdraft };
     let own_sync = own_sync(compiler, stated);
-    let overdraft_sync = overdraft::sync_beside(compiler, stated, own_sync);
     let scope = scope::read(compiler, stated);
     let rollout = rollout::read(compiler, stated, scope);
-    let sync = rollout::sync_beside(compiler, stated, rollout.as_ref(), overdraft_sync);
+    let sync = sync(compiler, stated, own_sync, rollout.as_ref());
     let (on_store_error, degraded_limit) = degraded(compiler, stated);
     let ban = ban::read(compiler, stated);
     let weights = mappings::weights(compiler, descriptor, limit.as_ref(), path);
@@ -91,6 +90,35 @@ fn own_sync(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Option<Sync
     Some(SyncMode::Strict)
 }
 
+/// Synchronization of a limit, strict where the store has to see every request: it counts each charge of an overdraft, and
+/// each hit of a limit that carries unused ones; and a candidate is to be charged by the same requests.
+fn sync(
+    compiler: &mut Compiler<'_>,
+    limit: &StatedLimit<'_>,
+    own: Option<SyncMode>,
+    rollout: Option<&Rollout>,
+) -> Option<SyncMode> {
+    let own = own?;
+    let raw = &limit.raw.value;
+    let message = if limit.is_overdraft {
+        let effect = if own == SyncMode::Auto { "works as `strict`" } else { "has no effect" };
+        format!("{effect} beside `overdraft: true`, with which the store counts every charge")
+    } else if raw.carry.or_default().unused > 0 {
+        return Some(SyncMode::Strict);
+    } else if rollout.is_some_and(|rollout| rollout.candidate.is_some()) {
+        format!(
+            "works as `strict` beside a `candidate`, which is charged with each request; expected strict, not {}",
+            own.name()
+        )
+    } else {
+        return Some(own);
+    };
+    if raw.sync.stated().is_some() && own.may_lease() {
+        limit.warn(&mut compiler.reporter, "sync", message);
+    }
+    Some(SyncMode::Strict)
+}
+
 /// Reads the policy and the limit while the store fails. The policy is the limit's own, else `local` for one with a
 /// `degraded_limit`, else the default.
 fn degraded(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> (Option<OnStoreError>, Option<u32>) {
@@ -129,10 +157,10 @@ fn notify(
     scope: Scope,
 ) -> Option<Option<NotifyThresholds>> {
     let stated = limit.raw.value.notify.valid()?;
-    let Some(Stated { value, .. }) = stated.filter(|stated| !stated.value.0.is_empty()) else {
+    let Some(Stated { value, .. }) = stated.filter(|stated| !stated.value.is_empty()) else {
         return Some(None);
     };
-    let Some(thresholds) = NotifyThresholds::new(value.0.iter().copied()) else {
+    let Some(thresholds) = NotifyThresholds::new(value.iter().copied()) else {
         let max = NotifyThresholds::MAX_THRESHOLDS;
         let message = format!("has too many percentages; expected at most {max}");
         return limit.refuse(&mut compiler.reporter, "notify", message);

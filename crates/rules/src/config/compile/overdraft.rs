@@ -3,13 +3,12 @@
 use std::num::NonZeroU32;
 
 use tollgate_core::algorithm::{Algorithm, Policy, Reserve, Unsettled};
-use tollgate_core::{SyncMode, duration::parse_seconds, quota::Quota};
+use tollgate_core::{duration::parse_seconds, quota::Quota};
 
-use super::Compiler;
-use super::reporter::{Reporter, StatedLimit};
+use super::{Compiler, reporter::Reporter};
 use crate::config::problem::Path;
-use crate::config::raw::{Ratio, RawCarry, RawRateLimit, RawReserve, Stated};
-use crate::config::yaml::{Position, excerpt};
+use crate::config::raw::{RawCarry, RawRateLimit, RawReserve, Stated};
+use crate::config::yaml::Position;
 use crate::{Limit, Rule};
 
 /// Words in names, keys and values of limits of what is counted after the response.
@@ -22,24 +21,16 @@ pub(super) struct Overdraft {
     pub(super) is_stated: bool,
     pub(super) max_debt: Option<u32>,
     pub(super) carry: RawCarry,
-    /// Positions of the keys in `defaults` that apply.
-    pub(super) default_at: DefaultPositions,
-}
-
-/// Positions of keys in `defaults`.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct DefaultPositions {
-    pub(super) overdraft: Option<Position>,
-    pub(super) carry: Option<Position>,
 }
 
 /// The keys in `defaults`, for the limits whose algorithms have them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OverdraftDefaults {
-    overdraft: bool,
+    pub(super) overdraft: Option<Stated<bool>>,
     pub(super) max_debt: Option<Stated<u32>>,
-    carry: RawCarry,
-    at: DefaultPositions,
+    carry: Option<Stated<RawCarry>>,
+    /// Of a rule, for an override of it.
+    reserve: Option<Reserve>,
 }
 
 impl OverdraftDefaults {
@@ -52,13 +43,13 @@ impl OverdraftDefaults {
             .filter(|debt| u64::from(*debt) != quota.limit);
         let is_window = policy.algorithm() == Algorithm::FixedWindow;
         Self {
-            overdraft: rule.overdraft,
-            max_debt: debt.map(|value| Stated { at: Position::WHOLE, value }),
-            carry: RawCarry {
+            overdraft: Some(Stated::whole(rule.overdraft)),
+            max_debt: debt.map(Stated::whole),
+            carry: Some(Stated::whole(RawCarry {
                 debt: rule.overdraft && is_window && policy.max_debt().is_some(),
                 unused: policy.unused_percent(),
-            },
-            at: DefaultPositions::default(),
+            })),
+            reserve: policy.reserve_terms(),
         }
     }
 }
@@ -70,10 +61,10 @@ pub(super) fn read_defaults(
     path: &Path<'_>,
 ) -> OverdraftDefaults {
     OverdraftDefaults {
-        overdraft: raw.overdraft.or_default(),
+        overdraft: raw.overdraft.stated().copied(),
         max_debt: raw.max_debt.stated().and_then(|debt| read_max_debt(reporter, debt, path)),
-        carry: raw.carry.or_default(),
-        at: DefaultPositions { overdraft: raw.overdraft.at(), carry: raw.carry.at() },
+        carry: raw.carry.stated().copied(),
+        reserve: None,
     }
 }
 
@@ -93,7 +84,7 @@ pub(super) fn read(
             return reporter.refuse(*at, &path.key("overdraft"), message);
         }
         Some(stated) => stated.value,
-        None => defaults.overdraft && is_possible,
+        None => is_possible && defaults.overdraft.is_some_and(|overdraft| overdraft.value),
     };
     if is_stated && let Some(interval) = raw.min_interval.stated() {
         let message = "has no effect beside `overdraft: true`, with which every charge counts";
@@ -101,14 +92,8 @@ pub(super) fn read(
     }
     let carry = read_carry(reporter, chosen, raw, is_stated, path)?;
     let is_window = chosen == Algorithm::FixedWindow;
-    let default_at = DefaultPositions {
-        overdraft: defaults.at.overdraft.filter(|_| !raw.overdraft.is_present()),
-        carry: defaults.at.carry.filter(|_| carry.is_none()),
-    };
-    let carry = carry.unwrap_or(RawCarry {
-        debt: defaults.carry.debt && is_stated && is_window,
-        unused: if is_window { defaults.carry.unused } else { 0 },
-    });
+    let default = defaults.carry.filter(|_| is_window).map(|carry| carry.value).unwrap_or_default();
+    let carry = carry.unwrap_or(RawCarry { debt: default.debt && is_stated, ..default });
     let has_debt = is_stated && (carry.debt || chosen == Algorithm::TokenBucket);
     let max_debt = match raw.max_debt.valid()? {
         None => defaults.max_debt.filter(|_| has_debt),
@@ -119,7 +104,7 @@ pub(super) fn read(
             return reporter.refuse(stated.at, &path.key("max_debt"), message);
         }
     };
-    Some(Overdraft { is_stated, max_debt: max_debt.map(|debt| debt.value), carry, default_at })
+    Some(Overdraft { is_stated, max_debt: max_debt.map(|debt| debt.value), carry })
 }
 
 /// Reads `carry`: the stated value; `None` if it is invalid.
@@ -153,25 +138,6 @@ fn read_max_debt(reporter: &mut Reporter<'_>, stated: &Stated<u32>, path: &Path<
     Some(*stated)
 }
 
-/// Synchronization of a limit that may have an overdraft, each charge of which is sent to the store.
-pub(super) fn sync_beside(
-    compiler: &mut Compiler<'_>,
-    limit: &StatedLimit<'_>,
-    sync: Option<SyncMode>,
-) -> Option<SyncMode> {
-    let raw = &limit.raw.value;
-    // The store counts every hit of a limit that carries unused ones.
-    if !limit.is_overdraft && raw.carry.or_default().unused == 0 {
-        return sync;
-    }
-    if limit.is_overdraft && raw.sync.stated().is_some() && sync.is_some_and(SyncMode::may_lease) {
-        let effect = if sync == Some(SyncMode::Auto) { "works as `strict`" } else { "has no effect" };
-        let message = format!("{effect} beside `overdraft: true`, with which the store counts every charge");
-        limit.warn(&mut compiler.reporter, "sync", message);
-    }
-    sync.map(|_| SyncMode::Strict)
-}
-
 /// Warns of a limit that is likely charged after the response, and has no overdraft.
 pub(super) fn warn_of_lost_charges(
     compiler: &mut Compiler<'_>,
@@ -180,7 +146,8 @@ pub(super) fn warn_of_lost_charges(
     at: Position,
     path: &Path<'_>,
 ) {
-    let has_choice = raw.overdraft.is_present() || compiler.defaults.states_overdraft;
+    let default = &compiler.defaults.parameters.overdraft.overdraft;
+    let has_choice = raw.overdraft.is_present() || default.is_some();
     let takes_leases = rule.algorithm().is_none_or(Algorithm::takes_leases);
     if has_choice || takes_leases || rule.limit == Limit::Unlimited {
         return;
@@ -209,13 +176,13 @@ pub(super) fn read_reserve(
     reporter: &mut Reporter<'_>,
     chosen: Algorithm,
     raw: &RawRateLimit,
-    of_rule: Option<Reserve>,
+    defaults: &OverdraftDefaults,
     overdraft: Option<&Overdraft>,
     path: &Path<'_>,
 ) -> Option<Option<Reserve>> {
     let is_window = chosen.stated() == Algorithm::FixedWindow;
     let reserve = match raw.reserve.valid()? {
-        None => match of_rule.filter(|_| is_window) {
+        None => match defaults.reserve.filter(|_| is_window) {
             Some(reserve) => Some(reserve),
             None => return Some(None),
         },
@@ -230,7 +197,7 @@ pub(super) fn read_reserve(
             reserve
         }
     };
-    let is_possible = check_overdraft(reporter, raw, overdraft?, path);
+    let is_possible = check_overdraft(reporter, raw, defaults, overdraft?, path);
     reserve.filter(|_| is_possible).map(Some)
 }
 
@@ -242,14 +209,8 @@ fn terms(reporter: &mut Reporter<'_>, raw: &RawReserve, path: &Path<'_>) -> Opti
             reporter.duration(stated, &path.key("ttl"), parse_seconds, range, "2 seconds to 7 days")?;
         NonZeroU32::new(seconds)
     });
-    let unsettled = raw.unsettled.read_or(Unsettled::default(), |Stated { at, value }| {
-        let known = Unsettled::ALL.into_iter().find(|effect| effect.name() == &**value);
-        known.or_else(|| {
-            let message = format!("`{}` is not an effect; expected `charge` or `release`", excerpt(value));
-            reporter.refuse(*at, &path.key("unsettled"), message)
-        })
-    });
-    let cap = raw.cap.read_or(None, |Stated { at, value: Ratio(share) }| {
+    let unsettled = reporter.word_or(Unsettled::default(), &raw.unsettled, &path.key("unsettled"));
+    let cap = raw.cap.read_or(None, |Stated { at, value: share }| {
         let cap = ten_thousandths(*share).or_else(|| {
             let message = "is out of range; expected a share of the limit from 0.01% to 100%";
             reporter.refuse(*at, &path.key("cap"), message)
@@ -272,20 +233,23 @@ fn ten_thousandths(share: f64) -> Option<NonZeroU32> {
 fn check_overdraft(
     reporter: &mut Reporter<'_>,
     raw: &RawRateLimit,
+    defaults: &OverdraftDefaults,
     overdraft: &Overdraft,
     path: &Path<'_>,
 ) -> bool {
     let (key, stated, reason, own, default, without) = if overdraft.is_stated {
         let reason = "the hits that a lease is settled with count beyond the limit too";
-        let own = raw.overdraft.at();
-        ("overdraft", "`overdraft: true`", reason, own, overdraft.default_at.overdraft, "overdraft: false")
+        let (own, default) = (raw.overdraft.at(), defaults.overdraft.map(|overdraft| overdraft.at));
+        ("overdraft", "`overdraft: true`", reason, own, default, "overdraft: false")
     } else if overdraft.carry.unused > 0 {
         let reason = "what leases hold is neither used nor unused";
-        let own = raw.carry.at();
-        ("carry", "`carry` of unused hits", reason, own, overdraft.default_at.carry, "carry: false")
+        let (own, default) = (raw.carry.at(), defaults.carry.map(|carry| carry.at));
+        ("carry", "`carry` of unused hits", reason, own, default, "carry: false")
     } else {
         return true;
     };
+    // The values of a rule, as defaults of an override, have no position.
+    let default = default.filter(|at| *at != Position::WHOLE);
     let (at, at_key, message) = match (raw.reserve.at(), own, default) {
         (Some(at), None, Some(default)) => {
             let line = default.line();

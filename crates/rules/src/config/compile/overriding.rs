@@ -2,7 +2,8 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use tollgate_core::{algorithm::Algorithm, ban::BanPolicy};
+use tollgate_core::algorithm::{Algorithm, Policy};
+use tollgate_core::ban::BanPolicy;
 
 use super::{Budget, Compiler, Defaults, DomainBuilder, Reporter};
 use crate::config::problem::{Path, Problems, Severity};
@@ -57,7 +58,8 @@ fn compiled(domain: &str, rule: &Rule, rate_limit: &str, problems: &mut Problems
     let compiled = compiler.rule(&descriptor_of(rule), &raw, &rule.segments, &Path::Root, &path)?;
     drop(builder);
     let compiled = Arc::into_inner(compiled)?;
-    carried(rule, compiled, &raw, problems, &path)
+    let carried = carried(rule, compiled, &raw.value);
+    carried.map_err(|(key, message)| problems.error(SOURCE, raw.at, path.key(key), message)).ok()
 }
 
 /// Reports keys that an override does not change. Whether it has only others.
@@ -97,42 +99,33 @@ fn descriptor_of(rule: &Rule) -> RawDescriptor {
     }
 }
 
+/// Key of an override that the rule cannot have, and the reason.
+type KeyProblem = (&'static str, String);
+
 /// Gives the compiled limit what it has of the rule.
-fn carried(
-    rule: &Rule,
-    mut compiled: Rule,
-    raw: &Stated<RawRateLimit>,
-    problems: &mut Problems,
-    path: &Path<'_>,
-) -> Option<Rule> {
-    let mut report = |key: &str, message: String| {
-        problems.error(SOURCE, raw.at, path.key(key), message);
-    };
-    check_transition(&rule.limit, &compiled.limit, &mut report)?;
-    match (rule.ban, raw.value.ban.is_present()) {
-        (Some(ban), false) => compiled.ban = Some(carried_ban(ban, &compiled, &mut report)?),
+fn carried(rule: &Rule, mut compiled: Rule, raw: &RawRateLimit) -> Result<Rule, KeyProblem> {
+    check_transition(&rule.limit, &compiled.limit)?;
+    match (rule.ban, raw.ban.is_present()) {
+        (Some(ban), false) => compiled.ban = Some(carried_ban(ban, &compiled)?),
         (None, true) => {
-            report(
-                "ban",
-                "is that of a rule without `ban`, which counts none; change the rule itself".to_owned(),
-            );
-            return None;
+            let message = "is that of a rule without `ban`, which counts none; change the rule itself";
+            return Err(("ban", message.to_owned()));
         }
         _ => {}
     }
-    if let (Some(notify), false) = (&rule.notify, raw.value.notify.is_present()) {
-        compiled.notify = carried_notify(notify, &compiled, &mut report)?;
+    if let (Some(notify), false) = (&rule.notify, raw.notify.is_present()) {
+        compiled.notify = carried_notify(notify, &compiled)?;
     }
-    if let Some(limit) = carried_degraded_limit(rule, &compiled, &raw.value) {
+    if let Some(limit) = carried_degraded_limit(rule, &compiled, raw) {
         compiled.degraded_limit = Some(limit);
     }
-    if !raw.value.enforce_percent.is_present() {
+    if !raw.enforce_percent.is_present() {
         compiled.rollout.enforced = rule.rollout.enforced;
     }
-    if !raw.value.candidate.is_present() {
+    if !raw.candidate.is_present() {
         compiled.rollout.candidate.clone_from(&rule.rollout.candidate);
     }
-    Some(with_identity(rule, compiled))
+    Ok(with_identity(rule, compiled))
 }
 
 /// The limit while the store fails, if the override states none: no more pass then than otherwise.
@@ -190,11 +183,8 @@ fn with_identity(rule: &Rule, overridden: Rule) -> Rule {
 }
 
 /// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.
-fn check_transition(rule: &Limit, overridden: &Limit, report: &mut impl FnMut(&str, String)) -> Option<()> {
-    let leased = |limit: &Limit| match limit {
-        Limit::Quota { policy, .. } => Some(policy.algorithm()).filter(|algorithm| algorithm.takes_leases()),
-        Limit::Unlimited => None,
-    };
+fn check_transition(rule: &Limit, overridden: &Limit) -> Result<(), KeyProblem> {
+    let leased = |limit: &Limit| limit.policy().map(Policy::algorithm).filter(|one| one.takes_leases());
     if leased(rule) != leased(overridden) {
         let is_budget = [rule, overridden].into_iter().any(|limit| leased(limit) == Some(Algorithm::Budget));
         let (key, name, held) = match (overridden, is_budget) {
@@ -203,8 +193,10 @@ fn check_transition(rule: &Limit, overridden: &Limit, report: &mut impl FnMut(&s
             (_, true) => ("reserve", "`reserve`", "reservations"),
             (_, false) => ("algorithm", Algorithm::Concurrency.name(), "permits"),
         };
-        report(key, format!("changes from or to {name}, whose {held} are held; change the rule itself"));
-        return None;
+        return Err((
+            key,
+            format!("changes from or to {name}, whose {held} are held; change the rule itself"),
+        ));
     }
     if let (
         Limit::Quota { quota: before, policy: policy_before },
@@ -218,49 +210,41 @@ fn check_transition(rule: &Limit, overridden: &Limit, report: &mut impl FnMut(&s
             "changes the length of a sliding window of {} s; expected that length, or another algorithm",
             before.window.seconds()
         );
-        report("window", message);
-        return None;
+        return Err(("window", message));
     }
-    Some(())
+    Ok(())
 }
 
 /// The thresholds of the rule for the limit of the override, if it is one.
 fn carried_notify(
     notify: &NotifyThresholds,
     compiled: &Rule,
-    report: &mut impl FnMut(&str, String),
-) -> Option<Option<NotifyThresholds>> {
+) -> Result<Option<NotifyThresholds>, KeyProblem> {
     match compiled.algorithm().map(Algorithm::stated) {
-        None => Some(None),
-        Some(Algorithm::FixedWindow) => Some(Some(notify.clone())),
+        None => Ok(None),
+        Some(Algorithm::FixedWindow) => Ok(Some(notify.clone())),
         Some(other) => {
             let name = other.name();
             let message =
                 format!("{name} has no thresholds, and the rule has `notify`; expected `notify: []` too");
-            report("algorithm", message);
-            None
+            Err(("algorithm", message))
         }
     }
 }
 
 /// The bans of the rule for the limit of the override.
-fn carried_ban(ban: BanPolicy, compiled: &Rule, report: &mut impl FnMut(&str, String)) -> Option<BanPolicy> {
-    match &compiled.limit {
+fn carried_ban(ban: BanPolicy, compiled: &Rule) -> Result<BanPolicy, KeyProblem> {
+    Err(match &compiled.limit {
         Limit::Quota { quota, policy } if !policy.algorithm().has_own_key() && !compiled.overdraft => {
-            Some(ban.with_quota(*quota))
+            return Ok(ban.with_quota(*quota));
         }
         Limit::Quota { policy, .. } if policy.algorithm().has_own_key() => {
             let name = policy.algorithm().name();
-            report("algorithm", format!("{name} has no bans, and the rule has `ban`; expected another one"));
-            None
+            ("algorithm", format!("{name} has no bans, and the rule has `ban`; expected another one"))
         }
-        Limit::Quota { .. } => {
-            report("overdraft", "contradicts the `ban` of the rule; expected false".to_owned());
-            None
-        }
+        Limit::Quota { .. } => ("overdraft", "contradicts the `ban` of the rule; expected false".to_owned()),
         Limit::Unlimited => {
-            report("unlimited", "contradicts the `ban` of the rule; switch the rule off instead".to_owned());
-            None
+            ("unlimited", "contradicts the `ban` of the rule; switch the rule off instead".to_owned())
         }
-    }
+    })
 }

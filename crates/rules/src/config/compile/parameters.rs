@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use tollgate_core::algorithm::{Algorithm, Parameters, Policy, Reserve};
+use tollgate_core::algorithm::{Algorithm, Parameters, Policy};
 use tollgate_core::duration::{parse_micros, parse_seconds};
 use tollgate_core::quota::{Quota, Unit, Window};
 
@@ -33,8 +33,6 @@ pub(super) struct AlgorithmParameters {
     pub(super) min_interval: Option<Stated<Duration>>,
     lease_ttl: Option<Stated<Duration>>,
     pub(super) overdraft: OverdraftDefaults,
-    /// Of a rule, for an override of it.
-    reserve: Option<Reserve>,
 }
 
 impl AlgorithmParameters {
@@ -48,7 +46,6 @@ impl AlgorithmParameters {
             min_interval: min_interval.map(Stated::whole),
             lease_ttl: policy.lease_ttl().map(Stated::whole),
             overdraft: OverdraftDefaults::of_rule(rule, quota, policy),
-            reserve: policy.reserve_terms(),
         }
     }
 }
@@ -61,7 +58,6 @@ impl Reporter<'_> {
             min_interval: raw.min_interval.stated().and_then(|text| self.min_interval(text, path)),
             lease_ttl: raw.lease_ttl.stated().and_then(|text| self.lease_ttl(text, path)),
             overdraft: overdraft::read_defaults(self, raw, path),
-            reserve: None,
         }
     }
 
@@ -79,7 +75,8 @@ impl Reporter<'_> {
             self.parameter(MIN_INTERVAL, chosen, &raw.min_interval, min_interval, path, Self::min_interval);
         let lease_ttl = self.parameter(LEASE_TTL, chosen, &raw.lease_ttl, lease_ttl, path, Self::lease_ttl);
         let overdraft = overdraft::read(self, chosen, raw, &defaults.overdraft, path);
-        let reserve = overdraft::read_reserve(self, chosen, raw, defaults.reserve, overdraft.as_ref(), path);
+        let reserve =
+            overdraft::read_reserve(self, chosen, raw, &defaults.overdraft, overdraft.as_ref(), path);
         // All parameters are checked before the first invalid one ends the compilation.
         let (burst, min_interval, lease_ttl) = (burst?, min_interval?, lease_ttl?);
         let Overdraft { is_stated, max_debt, carry, .. } = overdraft?;

@@ -82,6 +82,16 @@ impl Reporter<'_> {
         value.map(|value| Stated { at: *at, value })
     }
 
+    /// Reads a value that is a word, else the default; `None` if it is invalid.
+    pub(super) fn word_or<W: Word>(
+        &mut self,
+        default: W,
+        field: &Field<Rc<str>>,
+        path: &Path<'_>,
+    ) -> Option<W> {
+        if field.is_present() { self.word(field, path).map(|word| word.value) } else { Some(default) }
+    }
+
     pub(super) fn no_limit(&mut self, at: Position, path: &Path<'_>) -> Option<u64> {
         let message = "has no `requests_per_unit`, so all requests are denied; state 0 if that is meant";
         self.problems.warning(self.file, at, path, message);
@@ -112,11 +122,8 @@ pub(super) struct StatedLimit<'a> {
 
 impl<'a> StatedLimit<'a> {
     /// The policy of a valid limit that is not unlimited. A key beside `unlimited` was reported.
-    pub(super) const fn policy(&self) -> Option<&'a Policy> {
-        match self.limit {
-            Some(Limit::Quota { policy, .. }) => Some(policy),
-            Some(Limit::Unlimited) | None => None,
-        }
+    pub(super) fn policy(&self) -> Option<&'a Policy> {
+        self.limit?.policy()
     }
 
     /// Reports an error of a key, at the key or at the limit without it, and returns `None`.

@@ -1,6 +1,6 @@
 //! Gradual changes of a limit: `enforce_percent` and `candidate`.
 
-use tollgate_core::{EnforcedShare, PathStep, SyncMode, algorithm::Policy};
+use tollgate_core::{EnforcedShare, PathStep, algorithm::Policy};
 
 use super::{Compiler, reporter::StatedLimit};
 use crate::{Candidate, Limit, Rollout, Scope, Value, config::raw::Stated, rule::record_id_of};
@@ -36,7 +36,7 @@ fn candidate(
 ) -> Option<Option<Candidate>> {
     let Some(stated) = limit.raw.value.candidate.valid()? else { return Some(None) };
     let path = limit.path.key("candidate");
-    let (candidate, overdraft) = compiler.quota(&stated.value.0, &path)?;
+    let (candidate, overdraft) = compiler.quota(&stated.value, &path)?;
     let Limit::Quota { quota, policy } = candidate else { return None };
     if let Some(reason) = reason_not_to_compare(limit.policy()?, &policy, scope) {
         return compiler.reporter.refuse(stated.at, &path, reason);
@@ -70,26 +70,4 @@ fn reason_not_to_compare(of_rule: &Policy, candidate: &Policy, scope: Scope) -> 
             "cannot be compared beside `scope: primary`, where another region decides; expected `scope: regional`",
         ),
     }
-}
-
-/// The synchronization of a limit with a candidate: a leased limit is decided without the store most of the time, and
-/// the candidate is to be charged by the same requests.
-pub(super) fn sync_beside(
-    compiler: &mut Compiler<'_>,
-    limit: &StatedLimit<'_>,
-    rollout: Option<&Rollout>,
-    sync: Option<SyncMode>,
-) -> Option<SyncMode> {
-    let has_candidate = rollout.is_some_and(|rollout| rollout.candidate.is_some());
-    if !has_candidate || !sync.is_some_and(SyncMode::may_lease) {
-        return sync;
-    }
-    if let Some(sync) = sync.filter(|_| limit.raw.value.sync.stated().is_some()) {
-        let message = format!(
-            "works as `strict` beside a `candidate`, which is charged with each request; expected strict, not {}",
-            sync.name()
-        );
-        limit.warn(&mut compiler.reporter, "sync", message);
-    }
-    Some(SyncMode::Strict)
 }

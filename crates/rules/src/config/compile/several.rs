@@ -1,12 +1,12 @@
 //! Several limits of one descriptor: `rate_limits`.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use tollgate_core::{PathStep, algorithm::Algorithm};
 
 use super::Compiler;
-use crate::config::raw::{Field, RawDescriptor, RawInherit, RawLimit, RawRateLimit, Stated};
-use crate::config::{problem::Path, vocabulary::Mapping as _, yaml::excerpt};
+use crate::config::raw::{Field, RawDescriptor, RawLimit, RawRateLimit, Stated};
+use crate::config::{layers, problem::Path, vocabulary::Mapping as _, yaml::excerpt};
 use crate::{Limit, LimitPart, Rule, Scope, Segment, rule::record_id_of};
 
 /// Maximum number of limits of one descriptor: each request checks all of them.
@@ -85,47 +85,42 @@ fn check_list(
 
 /// Reports keys that one of several limits cannot have.
 fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) -> bool {
-    let word = |field: &Field<Rc<str>>, means: fn(&str) -> bool| {
-        field.stated().filter(|stated| means(&stated.value)).map(|stated| stated.at)
-    };
-    let unlimited = raw.unlimited.stated().filter(|unlimited| unlimited.value);
-    let inherit = raw.inherit.stated().filter(|inherit| inherit.value != RawInherit::No);
     let keys = [
         (
             "unlimited",
-            unlimited.map(|stated| stated.at),
+            raw.unlimited.or_default(),
             "has no effect beside other limits; expected a limit, or no element",
         ),
         (
             "sync",
-            word(&raw.sync, |sync| sync != "strict"),
+            !matches!(raw.sync.text(), "" | "strict"),
             "cannot be leased: several limits are charged all or none, in one step; expected `sync: strict`",
         ),
         (
             "on_share_exhausted",
-            word(&raw.on_share_exhausted, |decision| decision == "wait"),
+            raw.on_share_exhausted.text() == "wait",
             "cannot wait for a loan: several limits are charged all or none, in one step; expected \
              `on_share_exhausted: deny`",
         ),
         (
             "reserve",
-            raw.reserve.at(),
+            raw.reserve.is_present(),
             "is not a key of `rate_limits`: a lease settles one limit of a descriptor; expected one `rate_limit`",
         ),
         (
             "inherit",
-            inherit.map(|stated| stated.at),
+            layers::inherit_of(raw).is_some(),
             "is not a key of `rate_limits`; expected all keys of the limit",
         ),
         (
             "candidate",
-            raw.candidate.at(),
+            raw.candidate.is_present(),
             "is not a key of `rate_limits`: denials of the other limits hide the demand; expected one `rate_limit`",
         ),
     ];
     let mut is_possible = true;
-    for (key, at, message) in keys {
-        if let Some(at) = at {
+    for (key, is_conflict, message) in keys {
+        if let Some(at) = raw.at(key).filter(|_| is_conflict) {
             compiler.reporter.error(at, &path.key(key), message);
             is_possible = false;
         }

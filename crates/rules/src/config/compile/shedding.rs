@@ -7,7 +7,7 @@ use tollgate_shedding::SheddingPolicy;
 
 use super::{Compiler, tree_level::MAX_SHEDDING_RULES};
 use crate::config::problem::Path;
-use crate::config::raw::{Ratio, RawDescriptor, RawShedding, Stated};
+use crate::config::raw::{RawDescriptor, RawShedding, Stated};
 use crate::config::yaml::{Position, excerpt};
 use crate::{Rule, Segment, Shedding, UTILIZATION_KEY, Value};
 
@@ -91,14 +91,12 @@ fn policy(
             let message = "has no `target`; expected the utilization to aim at, such as 80%";
             compiler.reporter.refuse(*at, path, message)
         }
-        Some(Some(Stated { value: Ratio(target), .. })) if (0.05..=MAX_TARGET).contains(target) => {
-            Some(*target)
-        }
+        Some(Some(Stated { value: target, .. })) if (0.05..=MAX_TARGET).contains(target) => Some(*target),
         Some(Some(stated)) => {
             compiler.reporter.refuse(stated.at, &path.key("target"), "is out of range; expected 5% to 95%")
         }
     };
-    let floor = raw.floor.read_or(SheddingPolicy::DEFAULT_FLOOR, |Stated { at, value: Ratio(floor) }| {
+    let floor = raw.floor.read_or(SheddingPolicy::DEFAULT_FLOOR, |Stated { at, value: floor }| {
         if (0.001..=1.0).contains(floor) {
             return Some(*floor);
         }

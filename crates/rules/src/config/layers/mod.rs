@@ -34,7 +34,7 @@ pub(in crate::config) fn resolve(files: &mut [RawFile], problems: &mut Problems)
 }
 
 /// The limit that another one inherits.
-fn inherit_of(limit: &RawRateLimit) -> Option<&Stated<RawInherit>> {
+pub(in crate::config) fn inherit_of(limit: &RawRateLimit) -> Option<&Stated<RawInherit>> {
     limit.inherit.stated().filter(|inherit| inherit.value != RawInherit::No)
 }
 
@@ -223,8 +223,9 @@ pub(in crate::config) fn stated_values(
     let is_stated_beside =
         |(key, _): &(&'static str, _)| KEYS_OF_LIMITS.contains(key) || OTHER_KEYS.contains(key);
     let beside = || raw.stated_keys().filter(is_stated_beside);
-    let inherits = limit.inherit.stated().is_some_and(|inherit| inherit.value != RawInherit::No);
-    if !inherits && limit.stated_keys().chain(beside()).all(|(_, at)| at.file == Layer::BASE) {
+    if inherit_of(limit).is_none()
+        && limit.stated_keys().chain(beside()).all(|(_, at)| at.file == Layer::BASE)
+    {
         return None;
     }
     // The window first, and the name last.

@@ -8,8 +8,8 @@ use super::{KeyValue, Reader};
 use crate::NotifyThresholds;
 use crate::config::problem::Path;
 use crate::config::raw::{
-    Field, Ratio, RawBan, RawCandidate, RawCarry, RawCarryKeys, RawInherit, RawLimit, RawRateLimit,
-    RawReserve, RawShedding, RawThresholds, Stated,
+    Field, RawBan, RawCarry, RawCarryKeys, RawInherit, RawLimit, RawRateLimit, RawReserve, RawShedding,
+    Stated,
 };
 use crate::config::vocabulary::{Section, Shape};
 use crate::config::yaml::{Content, Meaning, Node, Position, Scalar, describe, excerpt};
@@ -32,21 +32,29 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a list of texts; invalid if one of them is.
-    fn texts(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<Stated<Rc<str>>>> {
-        let Content::List(items) = &node.content else {
-            return if is_null(node) { Field::Absent } else { self.invalid(node, path, "a list") };
-        };
-        let mut values = Vec::new();
-        for (index, item) in items.iter().enumerate() {
-            let path = path.item(index);
-            match self.text(item, &path) {
-                Field::Absent => self.wrong_type(item, &path, "a text"),
-                Field::Invalid => {}
-                Field::Stated(value) => values.push(value),
-            }
+    /// Reads a list; invalid if `read` has no value for one of its elements, which it reports.
+    fn list<T>(
+        &mut self,
+        list: &Node,
+        path: &Path<'_>,
+        read: impl FnMut(&mut Self, usize, &Node, &Path<'_>) -> Option<T>,
+    ) -> Field<Vec<T>> {
+        if is_null(list) {
+            return Field::Absent;
         }
-        stated_if(values.len() == items.len(), node, values)
+        let values = self.each_item(list, path, read);
+        let is_valid = matches!(&list.content, Content::List(items) if items.len() == values.len());
+        stated_if(is_valid, list, values)
+    }
+
+    fn texts(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<Stated<Rc<str>>>> {
+        self.list(node, path, |reader, _, item, path| {
+            let text = reader.text(item, path);
+            if !text.is_present() {
+                reader.wrong_type(item, path, "a text");
+            }
+            text.into_stated()
+        })
     }
 
     pub(super) fn reject_float(&mut self, scalar: &Scalar, at: Position, path: &Path<'_>) {
@@ -84,9 +92,9 @@ impl Reader<'_> {
     }
 
     /// Reads a part of a whole: `0.8` or `80%`.
-    fn ratio(&mut self, node: &Node, path: &Path<'_>) -> Field<Ratio> {
+    fn ratio(&mut self, node: &Node, path: &Path<'_>) -> Field<f64> {
         self.part(node, path, "a part such as 0.8 or 80%", 100.0, |part| {
-            (0.0..=1.0).contains(&part).then_some(Ratio(part))
+            (0.0..=1.0).contains(&part).then_some(part)
         })
     }
 
@@ -122,47 +130,34 @@ impl Reader<'_> {
     }
 
     /// Reads a list of whole percentages: `[50%, 100%]`.
-    fn thresholds(&mut self, node: &Node, path: &Path<'_>) -> Field<RawThresholds> {
-        const EXPECTED: &str = "a whole percentage from 1% to 1000%, such as 80%";
-        let Content::List(items) = &node.content else {
-            return if is_null(node) { Field::Absent } else { self.invalid(node, path, "a list") };
-        };
-        let mut percentages = Vec::new();
-        for (index, item) in items.iter().enumerate() {
+    fn thresholds(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<u16>> {
+        self.list(node, path, |reader, _, item, path| {
             let percent = match &item.content {
                 Content::Scalar(scalar) => scalar.text.strip_suffix('%').and_then(|text| text.parse().ok()),
                 Content::List(_) | Content::Map(_) => None,
             };
-            let is_valid = |percent: &u16| (1..=NotifyThresholds::MAX_PERCENT).contains(percent);
-            match percent.filter(is_valid) {
-                Some(percent) => percentages.push(percent),
-                None => self.wrong_type(item, &path.item(index), EXPECTED),
+            let percent = percent.filter(|percent| (1..=NotifyThresholds::MAX_PERCENT).contains(percent));
+            if percent.is_none() {
+                reader.wrong_type(item, path, "a whole percentage from 1% to 1000%, such as 80%");
             }
-        }
-        stated_if(percentages.len() == items.len(), node, RawThresholds(percentages))
+            percent
+        })
     }
 
-    /// Reads a list of limits; invalid if one of them is.
     fn limits(&mut self, list: &Node, path: &Path<'_>) -> Field<Vec<RawLimit>> {
-        if is_null(list) {
-            return Field::Absent;
-        }
-        let mut is_valid = matches!(list.content, Content::List(_));
-        let limits = self.each_item(list, path, |reader, index, node, path| {
+        self.list(list, path, |reader, index, node, path| {
             let limit = reader.section(node, path, Section::RateLimit);
-            if matches!(limit, Field::Absent) {
+            if !limit.is_present() {
                 reader.wrong_type(node, path, "a mapping");
             }
-            is_valid &= limit.stated().is_some();
             limit.into_stated().map(|limit| RawLimit { index, limit })
-        });
-        stated_if(is_valid, list, limits)
+        })
     }
 
     /// Reads a limit that is compared with the one around it.
-    fn candidate(&mut self, node: &Node, path: &Path<'_>) -> Field<RawCandidate> {
+    fn candidate(&mut self, node: &Node, path: &Path<'_>) -> Field<Box<Stated<RawRateLimit>>> {
         let limit = self.section(node, path, Section::Candidate);
-        limit.map(|value| RawCandidate(Box::new(Stated { at: node.at, value })))
+        limit.map(|value| Box::new(Stated { at: node.at, value }))
     }
 
     /// Reads `true`, `false` or a mapping of `debt` and `unused`.
@@ -185,7 +180,7 @@ impl Reader<'_> {
         let percent = match self.ratio(node, path) {
             Field::Absent => return Field::Absent,
             Field::Invalid => return Field::Invalid,
-            Field::Stated(ratio) => ratio.value.0 * 100.0,
+            Field::Stated(ratio) => ratio.value * 100.0,
         };
         if (percent - percent.round()).abs() > 1e-6 {
             return self.invalid(node, path, "a whole percentage such as 20%");
@@ -266,10 +261,10 @@ read_by! {
     number: u32 as Shape::Number,
     hits: u64 as Shape::Hits,
     flag: bool as Shape::Flag,
-    ratio: Ratio as Shape::Ratio,
+    ratio: f64 as Shape::Ratio,
     percent: u8 as Shape::Ratio,
     share: EnforcedShare as Shape::Percent,
-    thresholds: RawThresholds as Shape::Percentages,
+    thresholds: Vec<u16> as Shape::Percentages,
     inherit: RawInherit as Shape::Text,
     mapping: Node as Shape::Mapping,
     carry: RawCarry as Shape::FlagOrSection(Section::Carry),
@@ -277,7 +272,7 @@ read_by! {
     section(Reserve): RawReserve as Shape::Section(Section::Reserve),
     section(LoadShedding): RawShedding as Shape::Section(Section::LoadShedding),
     section(RateLimit): RawRateLimit as Shape::Section(Section::RateLimit),
-    candidate: RawCandidate as Shape::Section(Section::Candidate),
+    candidate: Box<Stated<RawRateLimit>> as Shape::Section(Section::Candidate),
     limits: Vec<RawLimit> as Shape::Sections(Section::RateLimit),
 }
 

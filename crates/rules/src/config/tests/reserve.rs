@@ -56,7 +56,7 @@ fn wrong_terms_are_rejected() {
         ("{ttl: 1s}", "reserve.ttl: `1s` is out of range; expected 2 seconds to 7 days"),
         ("{ttl: 8d}", "reserve.ttl: `8d` is out of range"),
         ("{ttl: soon}", "reserve.ttl: `soon` is not a duration"),
-        ("{unsettled: keep}", "reserve.unsettled: `keep` is not an effect; expected `charge` or `release`"),
+        ("{unsettled: keep}", "reserve.unsettled: `keep` is not an effect; expected one of charge, release"),
         ("{cap: 0}", "reserve.cap: is out of range; expected a share of the limit from 0.01% to 100%"),
         ("{lease: 1}", "reserve.lease: "),
         (

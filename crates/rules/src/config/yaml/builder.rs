@@ -32,16 +32,6 @@ pub(super) enum Frame {
     Map { at: Position, anchor: usize, pairs: Vec<(Node, Node)>, key: Option<Node> },
 }
 
-impl Frame {
-    pub(super) const fn list(at: Position, anchor: usize) -> Self {
-        Self::List { at, anchor, items: Vec::new() }
-    }
-
-    pub(super) const fn map(at: Position, anchor: usize) -> Self {
-        Self::Map { at, anchor, pairs: Vec::new(), key: None }
-    }
-}
-
 /// Anchored node, with the cost of repeating it.
 #[derive(Debug)]
 struct Anchored {

@@ -199,8 +199,10 @@ pub(super) fn parse(bytes: &[u8], file: Layer) -> Result<Document, Mistake> {
                 let content = Content::Scalar(scalar(builder.text(&text), style, tag.as_deref()));
                 builder.complete(Node { at, content }, anchor)?;
             }
-            Event::SequenceStart(anchor, _) => builder.open(Frame::list(at, anchor))?,
-            Event::MappingStart(anchor, _) => builder.open(Frame::map(at, anchor))?,
+            Event::SequenceStart(anchor, _) => builder.open(Frame::List { at, anchor, items: Vec::new() })?,
+            Event::MappingStart(anchor, _) => {
+                builder.open(Frame::Map { at, anchor, pairs: Vec::new(), key: None })?;
+            }
             Event::SequenceEnd | Event::MappingEnd => builder.close()?,
             Event::Alias(anchor) => builder.alias(anchor, at)?,
             Event::DocumentEnd => break,
