@@ -90,8 +90,8 @@ async fn http_port(
     tls: Option<Tls>,
     settings: &Settings,
 ) -> Result<HttpPort, StartError> {
-    let bound =
-        HttpPort::bind(port, address, tls, ConnectionLimits::new(settings.process.handshake_timeout)).await;
+    let limits = ConnectionLimits::new(settings.process.connections.handshake_timeout);
+    let bound = HttpPort::bind(port, address, tls, limits).await;
     bound.map_err(|error| listen_error(port, &address, error))
 }
 

@@ -9,12 +9,13 @@ use tollgate_fleet::history;
 use tollgate_limiter::talkers;
 use tollgate_runtime::panics;
 use tollgate_serve::net::Port;
+use tollgate_store::StoreSettings;
 use tollgate_telemetry::statsd::StatsdExporter;
 
 use super::metrics::{self, busy_time};
 use super::running::{ComponentFailure, Running};
 use super::{StartError, start::start};
-use crate::settings::{Settings, StoreSettings};
+use crate::settings::Settings;
 
 /// Interval of the metrics' maintenance, which closes an interval of the history.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(history::INTERVAL_S);

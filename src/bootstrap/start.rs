@@ -55,7 +55,7 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
         observations: observations.clone(),
         tracer: tracing.as_ref().map(|tracing| tracing.tracer.clone()),
         response: settings.response.clone(),
-        modes: settings.modes(),
+        modes: settings.modes,
         is_shared: Arc::default(),
     };
     let open = move |rules: &Arc<ActiveRules>, background| services.open(rules, background);

@@ -161,7 +161,7 @@ impl AdminStore {
         let background = BackgroundQueue::default();
         let store = stores.handle(stores.background(&background)?, background);
         Ok(Self {
-            counters: CounterInspector { store, modes: settings.modes(), shares: shares.clone() },
+            counters: CounterInspector { store, modes: settings.modes, shares: shares.clone() },
             facts: StoreInfo {
                 kind: if stores.redis.is_some() { "redis" } else { "memory" },
                 address: settings.store.to_string(),

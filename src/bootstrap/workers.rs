@@ -80,14 +80,11 @@ where
         };
         // `start_workers` waits for this.
         let _ = opened.send(Ok(()));
-        let limits = MessageLimits {
-            max_bytes: config.grpc.max_message_bytes,
-            timeout: config.process.handshake_timeout,
-        };
+        let timeout = config.process.connections.handshake_timeout;
+        let limits = MessageLimits { max_bytes: config.grpc.max_message_bytes, timeout };
         let services = Dispatch::new(service, config.side_services, limits);
         let draining = CancellationToken::new();
-        let served =
-            Connections::new(&config.grpc, config.tls, config.process.handshake_timeout, draining.clone());
+        let served = Connections::new(&config.grpc, config.tls, timeout, draining.clone());
         serve(services, connections, &served, config.process.drain_timeout, draining, &config.background)
             .await;
     };

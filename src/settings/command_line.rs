@@ -83,7 +83,7 @@ fn parse_words(
         })?,
     };
     let stated = stated.subcommand().map_or(&stated, |(_, matches)| matches);
-    let multi_line = multi_line(&words);
+    let multi_line = multi_line(&words, &environment::WITH_LINES);
     if !multi_line.is_empty() {
         return Err(multi_line.into());
     }

@@ -11,6 +11,9 @@ pub(super) use tollgate_rules::config::nearest;
 /// a name similar to a variable of the server might leave a port without its token.
 const CLIENT_FLAGS: [&str; 1] = ["admin-url"];
 
+/// Flags whose values may have lines.
+pub(super) const WITH_LINES: [&str; 3] = ["--statsd-rewrite", "--comment", "--reason"];
+
 /// Collects the flags of `verb`, a subcommand of `root`, which has every flag with a variable. Variables of the
 /// reference are ignored for flags that are `given` as words or by the `TOLLGATE_` variable: some, such as HOST, have
 /// other meanings in other programs.
@@ -31,7 +34,7 @@ pub(super) fn flags_of(
     }
     for setting in variables::settings(Inputs::new(environment, &is_given), &mut found.problems) {
         if has_flag(verb, setting.flag) {
-            found.add(verb, setting.flag, &setting.variable, setting.value.as_ref());
+            found.add(verb, setting.flag, &setting.variable, setting.value.as_ref(), &WITH_LINES);
         }
     }
     for flag in flags(verb).filter(|flag| has_flag(root, flag) || CLIENT_FLAGS.contains(flag)) {
@@ -41,7 +44,7 @@ pub(super) fn flags_of(
             continue;
         }
         if let Some(value) = environment.variables.get(&name) {
-            found.add(verb, flag, &name, value);
+            found.add(verb, flag, &name, value, &WITH_LINES);
         }
     }
     found

@@ -12,7 +12,6 @@ mod command_line;
 mod environment;
 mod error;
 mod rules;
-mod store;
 #[cfg(test)]
 mod tests;
 
@@ -20,16 +19,17 @@ use std::{num::NonZeroUsize, thread, time::Duration};
 
 use clap::{ArgAction::Set, Args};
 use tollgate_admin::AdminSettings;
-use tollgate_flags::{count, duration, positive_duration, ratio};
+use tollgate_flags::{count, duration};
 use tollgate_fleet::WebhookSettings;
-use tollgate_limiter::Modes;
+use tollgate_limiter::{Modes, StoreErrorSettings};
 #[cfg(feature = "regions")]
 use tollgate_regions::{PeerSettings, RegionSettings};
+use tollgate_serve::net::ConnectionSettings;
 use tollgate_serve::{grpc::GrpcSettings, http::HttpSettings, service::ResponseOptions};
+use tollgate_store::StoreSettings;
 use tollgate_telemetry::{log::LogSettings, statsd::StatsdSettings, traces::TraceSettings};
 
 pub use self::command_line::{Command, collects, command, parse, served, serving};
-pub use self::store::{StoreErrorSettings, StoreSettings};
 pub use self::{environment::variable, error::SettingsError, rules::RulesSettings};
 pub use tollgate_envoyproxy::variables::{Mapping, ValueType, Variable, all as reference_variables};
 pub use tollgate_flags::environment::{Environment, EnvironmentFlags};
@@ -53,8 +53,9 @@ pub struct Settings {
     /// Content of responses.
     #[command(flatten)]
     pub response: ResponseOptions,
+    /// Modes that apply to every rule.
     #[command(flatten)]
-    modes: ModeSettings,
+    pub modes: Modes,
     /// HTTP port and the port for metrics only.
     #[command(flatten)]
     pub http: HttpSettings,
@@ -90,10 +91,9 @@ pub struct Settings {
 #[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
 #[command(next_help_heading = "Process")]
 pub struct ProcessSettings {
-    /// Time that a client has for its TLS handshake; then for the HTTP/2 preface, or the head of each HTTP/1 request; and
-    /// for the rest of a gRPC call that has begun.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
-    pub handshake_timeout: Duration,
+    /// Connections of every port.
+    #[command(flatten)]
+    pub connections: ConnectionSettings,
     /// Threads that serve gRPC calls; auto: the number of processors.
     #[arg(long, value_name = "COUNT|auto", default_value = "auto", value_parser = workers)]
     pub workers: NonZeroUsize,
@@ -112,28 +112,7 @@ pub struct ProcessSettings {
     pub reference_metrics: bool,
 }
 
-/// Global modes of the limiter.
-#[derive(Args, Clone, Copy, Debug, PartialEq)]
-#[command(next_help_heading = "Modes")]
-struct ModeSettings {
-    /// Global shadow mode: requests over a limit are allowed and counted.
-    #[arg(long, value_name = "BOOL", default_value = "false", action = Set, value_parser = boolean)]
-    shadow_mode: bool,
-    /// Quota mode of every limit: a request is denied only when all of its limits are exhausted.
-    #[arg(long, value_name = "BOOL", default_value = "false", action = Set, value_parser = boolean)]
-    quota_mode: bool,
-    /// Share of a limit, from 0 to 1, above which hits count as near the limit in metrics.
-    #[arg(long, value_name = "RATIO", default_value = "0.8", value_parser = ratio)]
-    near_limit_ratio: f64,
-}
-
 impl Settings {
-    /// Global modes of the limiter.
-    pub const fn modes(&self) -> Modes {
-        let ModeSettings { shadow_mode: shadow, quota_mode: quota, near_limit_ratio } = self.modes;
-        Modes { shadow, quota, near_limit_ratio }
-    }
-
     /// The settings, checked where they concern several flags.
     fn resolved(mut self, notices: Vec<String>) -> Result<Self, SettingsError> {
         let checked = self.rules.check(&self.store).and_then(|()| self.http.check());

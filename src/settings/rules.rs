@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction::Set, Args};
 use tollgate_flags::{Problem, boolean, named};
 use tollgate_rules::config::Options;
+use tollgate_store::StoreSettings;
 use tollgate_xds::XdsSettings;
-
-use super::store::StoreSettings;
 
 pub(super) use tollgate_control::{ReadingFlags, RulesSource};
 

@@ -74,8 +74,8 @@ impl Environment {
 }
 
 impl EnvironmentFlags {
-    /// Adds a flag if its value is valid.
-    pub fn add(&mut self, verb: &Command, flag: &str, variable: &str, value: &OsStr) {
+    /// Adds a flag if its value is valid. Values of `with_lines` may have lines.
+    pub fn add(&mut self, verb: &Command, flag: &str, variable: &str, value: &OsStr, with_lines: &[&str]) {
         let (word, invalid) = alone(verb, flag, value);
         // Another word may have the flag that this one requires.
         let invalid = invalid.filter(|error| error.kind() != ErrorKind::MissingRequiredArgument);
@@ -83,8 +83,8 @@ impl EnvironmentFlags {
             let problem = Problem::of_value(Some(variable), &error);
             problem.unwrap_or_else(|| Problem::new(variable, "invalid value"))
         });
-        let multi_line = multi_line(std::slice::from_ref(&word)).pop().map(|problem| problem.of(variable));
-        match multi_line.or(invalid) {
+        let multi_line = multi_line(std::slice::from_ref(&word), with_lines).pop();
+        match multi_line.map(|problem| problem.of(variable)).or(invalid) {
             None => {
                 self.words.push(word);
                 self.origins.push((flag.to_owned(), variable.to_owned()));
@@ -107,9 +107,9 @@ pub fn trimmed(word: OsString) -> OsString {
     }
 }
 
-/// Problems of words with control characters, which would break lines of the log, but for texts that may have lines.
-pub fn multi_line(words: &[OsString]) -> Vec<Problem> {
-    const MAY_HAVE_LINES: [&str; 3] = ["--statsd-rewrite", "--comment", "--reason"];
+/// Problems of words with control characters, which would break lines of the log, but for values of the flags
+/// `with_lines`.
+pub fn multi_line(words: &[OsString], with_lines: &[&str]) -> Vec<Problem> {
     let texts = words.iter().map(|word| word.to_str().unwrap_or_default());
     let before = std::iter::once("").chain(texts.clone());
     let named = texts.zip(before).map(|(word, before)| match word.split_once('=') {
@@ -117,8 +117,7 @@ pub fn multi_line(words: &[OsString]) -> Vec<Problem> {
         _ if before.starts_with("--") && !before.contains('=') => (before, word),
         _ => ("command line", word),
     });
-    let broken =
-        named.filter(|(flag, word)| word.contains(char::is_control) && !MAY_HAVE_LINES.contains(flag));
+    let broken = named.filter(|(flag, word)| word.contains(char::is_control) && !with_lines.contains(flag));
     broken.map(|(flag, word)| Problem::of_text(flag, word, "")).collect()
 }
 

@@ -17,7 +17,7 @@ use tollgate_core::duration::parse_go;
 use tracing::level_filters::LevelFilter;
 
 pub use self::pairs::{PairText, pairs};
-pub use self::problem::Problem;
+pub use self::problem::{Problem, Secret};
 
 /// Parses a duration in the syntax of Go.
 pub fn duration(text: &str) -> Result<Duration, String> {
@@ -110,8 +110,8 @@ pub fn whole<T: FromStr>(text: &str, range: RangeInclusive<u64>) -> Result<T, St
 /// Headers whose values are marked as sensitive.
 pub type Headers = Vec<(HeaderName, HeaderValue)>;
 
-/// Parses headers with encoded values. Errors omit the values, which may be secret.
-pub fn headers(text: &str, decoded: impl Fn(&str) -> Option<String>) -> Result<Headers, String> {
+/// Parses headers with encoded values, which may be secret.
+pub fn headers(text: &str, decoded: impl Fn(&str) -> Option<String>) -> Result<Headers, Secret> {
     let header = |pair: &str| {
         let (name, value) = pair.split_once('=')?;
         let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
@@ -121,7 +121,7 @@ pub fn headers(text: &str, decoded: impl Fn(&str) -> Option<String>) -> Result<H
         (!is_ours).then_some((name, value))
     };
     let headers: Option<_> = text.split(',').map(header).collect();
-    headers.ok_or_else(|| "expected NAME=VALUE,… with names and values of headers".to_owned())
+    headers.ok_or(Secret("expected NAME=VALUE,… with names and values of headers"))
 }
 
 /// Expectation of the URL of a server, of which the path does not matter.
@@ -180,10 +180,10 @@ pub struct KeyPair {
     pub key: PathBuf,
 }
 
-/// Parses the files of a certificate and its key.
-pub fn key_pair(text: &str) -> Result<KeyPair, String> {
+/// Parses the files of a certificate and its key. Messages omit them: they may be mistaken for their content.
+pub fn key_pair(text: &str) -> Result<KeyPair, Secret> {
     let [certificate, key] =
-        files(text).ok_or("expected CERT,KEY, the files of a certificate and its key")?;
+        files(text).ok_or(Secret("expected CERT,KEY, the files of a certificate and its key"))?;
     Ok(KeyPair { certificate, key })
 }
 
@@ -220,7 +220,7 @@ mod tests {
         let pair = key_pair("c.pem, k.pem").expect("a pair");
         assert_eq!(pair, KeyPair { certificate: "c.pem".into(), key: "k.pem".into() });
         for bad in ["", "c", "c,", ",k", "c,k,a"] {
-            assert!(key_pair(bad).is_err_and(|error| error.starts_with("expected CERT,KEY")), "{bad}");
+            assert!(key_pair(bad).is_err_and(|error| error.0.starts_with("expected CERT,KEY")), "{bad}");
         }
     }
 

@@ -62,13 +62,16 @@ impl Problem {
             false => argument.trim_end_matches("..."),
         };
         let text = context(ContextKind::InvalidValue);
-        // Values of headers and the path of a webhook are secrets; files of keys may be mistaken for their content.
-        let is_secret = flag != "--response-headers"
-            && ["headers", "webhook-url", "-tls", "cert"].iter().any(|end| flag.ends_with(end));
+        let is_secret = std::error::Error::source(error).is_some_and(|reason| reason.is::<Secret>());
         let text = if is_secret && !text.contains(char::is_control) { "" } else { &text };
         Some(Self::of_text(name.unwrap_or(flag), text, &reason))
     }
 }
+
+/// Reason why a value is invalid that is a secret, or may be one by mistake; messages do not show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Secret(pub &'static str);
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -39,6 +39,7 @@ mod plan;
 mod refund;
 mod regions;
 mod replicas;
+mod settings;
 mod shedding;
 mod unknown_domains;
 
@@ -53,8 +54,13 @@ pub use self::leases::{HeldPermits, NotRepeatable};
 use self::metrics::RuleCounters;
 pub use self::observe::{BegunBan, Observations, ReachedThreshold};
 pub use self::{
-    awaited_loans::AwaitedLoans, calls::cell_of, decide::Limiter, fallback::Fallback, regions::OwnShares,
+    awaited_loans::AwaitedLoans,
+    calls::cell_of,
+    decide::Limiter,
+    fallback::Fallback,
+    regions::OwnShares,
     replicas::Replicas,
+    settings::{Modes, StoreErrorSettings},
 };
 
 /// The active rules with their counters, in one snapshot.
@@ -65,23 +71,6 @@ pub type SnapshotGuard = rules::SnapshotGuard<RuleCounters>;
 
 /// Rules, lists, switches and counters that decide a request.
 pub type ActiveSet<'r> = rules::ActiveSet<'r, RuleCounters>;
-
-/// Modes that apply to every rule of the process.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Modes {
-    /// Nothing is denied; denials are only counted.
-    pub shadow: bool,
-    /// Every descriptor counts as a quota.
-    pub quota: bool,
-    /// The share of a limit, 0 to 1, above which hits count as near the limit in metrics.
-    pub near_limit_ratio: f64,
-}
-
-impl Default for Modes {
-    fn default() -> Self {
-        Self { shadow: false, quota: false, near_limit_ratio: 0.8 }
-    }
-}
 
 /// Deadline of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
-use tollgate_flags::{address, files};
+use tollgate_flags::{Secret, address, files};
 use tollgate_serve::net::{ClientSettings, Port, TlsSettings};
 
 /// Own region, and the table of all regions.
@@ -37,9 +37,9 @@ pub struct PeerSettings {
     pub tls: TlsSettings,
 }
 
-fn region_tls(text: &str) -> Result<TlsSettings, String> {
+fn region_tls(text: &str) -> Result<TlsSettings, Secret> {
     let [certificate, key, authorities] =
-        files(text).ok_or("expected CERT,KEY,CA, the files of a certificate, its key and the CAs")?;
+        files(text).ok_or(Secret("expected CERT,KEY,CA, the files of a certificate, its key and the CAs"))?;
     let clients = Some(ClientSettings { authorities, names: Vec::new() });
     Ok(TlsSettings { port: Port::Region, certificate, key, clients })
 }

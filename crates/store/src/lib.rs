@@ -13,6 +13,7 @@ pub mod local;
 pub mod memory;
 pub mod metrics;
 pub mod redis;
+mod settings;
 mod store;
 
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub use self::error::{Decision, Decisions, LateOutcome, LateReply, StoreError};
 pub use self::store::{CounterStore, LoanStep, PendingDecision, Store, TimeLimits};
 pub use self::{
     background_queue::BackgroundQueue, local::LastVerdicts, memory::MemoryStore, redis::RedisStore,
+    settings::StoreSettings,
 };
 
 /// Aligned to two cache lines, since processors fetch lines in pairs: neighbours do not contend for one.

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 use clap::Args;
 use http::Uri;
 use tollgate_flags::{
-    self as flags, DescriptorArgument, Headers, KeyPair, SERVER_URL, count, descriptor, key_pair,
+    self as flags, DescriptorArgument, Headers, KeyPair, SERVER_URL, Secret, count, descriptor, key_pair,
     positive_duration, ratio, web_url,
 };
 
@@ -102,7 +102,7 @@ fn server(text: &str) -> Result<Uri, String> {
 }
 
 /// Parses headers. Errors omit the values, which may be secret.
-fn headers(text: &str) -> Result<Headers, String> {
+fn headers(text: &str) -> Result<Headers, Secret> {
     flags::headers(text, |value| Some(value.to_owned()))
 }
 
@@ -138,7 +138,7 @@ mod tests {
         );
         assert_eq!(read[0].1, "Bearer x=y");
         for bad in ["", "secret", "a b=secret", "a=sec\nret", "grpc-timeout=1S", "trace-bin=AA", "a=1,"] {
-            assert!(headers(bad).is_err_and(|error| !error.contains("sec")), "{bad}");
+            assert!(headers(bad).is_err_and(|error| !error.0.contains("sec")), "{bad}");
         }
     }
 }

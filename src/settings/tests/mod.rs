@@ -58,9 +58,9 @@ fn a_flag_overrides_its_variable_which_overrides_that_of_the_reference() {
 
 #[test]
 fn a_flag_can_switch_off_what_the_environment_switched_on() {
-    assert!(settings("", &[("SHADOW_MODE", "T")]).modes().shadow);
-    assert!(!settings("--shadow-mode=false", &[("SHADOW_MODE", "T")]).modes().shadow);
-    assert!(settings("--shadow-mode", &[("TOLLGATE_SHADOW_MODE", "0")]).modes().shadow);
+    assert!(settings("", &[("SHADOW_MODE", "T")]).modes.shadow);
+    assert!(!settings("--shadow-mode=false", &[("SHADOW_MODE", "T")]).modes.shadow);
+    assert!(settings("--shadow-mode", &[("TOLLGATE_SHADOW_MODE", "0")]).modes.shadow);
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn defaults_are_the_ones_of_the_reference() {
     assert_eq!(settings.http.address.to_string(), "0.0.0.0:8080");
     assert_eq!(settings.grpc.max_connection_age, Some(Duration::from_secs(24 * 3600)));
     assert_eq!(settings.grpc.max_connection_age_grace, Some(Duration::from_secs(3600)));
-    assert_eq!(settings.modes().near_limit_ratio, 0.8);
+    assert_eq!(settings.modes.near_limit_ratio, 0.8);
     assert_eq!(settings.response.headers, HeaderStyle::Off);
     assert!(settings.store.redis().is_none() && settings.store.max_counters == 1_000_000);
 }

@@ -5,7 +5,7 @@ use std::{path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use ring::hmac;
 use tollgate_control::LoggedEvent;
-use tollgate_flags::web_url;
+use tollgate_flags::{Secret, web_url};
 use tollgate_runtime::{bounded_file, http_client, redact};
 use ureq::Agent;
 
@@ -29,12 +29,12 @@ pub struct WebhookUrl {
 }
 
 impl FromStr for WebhookUrl {
-    type Err = String;
+    type Err = Secret;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Secret> {
         const EXPECTED: &str = "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH, without a user and with a \
                                 port from 1 to 65535";
-        let uri = web_url(text, EXPECTED)?;
+        let uri = web_url(text, EXPECTED).map_err(|_| Secret(EXPECTED))?;
         let (scheme, authority) = (uri.scheme_str().unwrap_or_default(), uri.authority());
         let shown = format!("{scheme}://{}/***", authority.map_or("", |authority| authority.as_str()));
         Ok(Self { shown, whole: text.to_owned() })
@@ -180,7 +180,7 @@ mod tests {
     fn a_url_has_a_scheme_and_a_host_and_no_user() {
         for text in ["", "hooks.example.org", "ftp://h/", "https://user:password@h/", "https://", "/path"] {
             let error = text.parse::<WebhookUrl>().expect_err("invalid");
-            assert!(!error.contains("password"), "{error}");
+            assert!(!error.0.contains("password"), "{error}");
         }
     }
 }

@@ -14,4 +14,4 @@ mod settings;
 pub mod tls;
 pub mod unfinished;
 
-pub use self::settings::{ClientSettings, Port, TlsFile, TlsSettings};
+pub use self::settings::{ClientSettings, ConnectionSettings, Port, TlsFile, TlsSettings};

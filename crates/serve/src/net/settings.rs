@@ -1,8 +1,9 @@
-//! Ports, and the settings of their TLS.
+//! Ports, and the settings of their connections and of their TLS.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, time::Duration};
 
-use tollgate_flags::KeyPair;
+use clap::Args;
+use tollgate_flags::{KeyPair, positive_duration};
 
 tollgate_core::named! {
     /// Port of the server.
@@ -19,6 +20,15 @@ tollgate_core::named! {
         /// Service between regions.
         Region = "region",
     }
+}
+
+/// Connections of every port.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionSettings {
+    /// Time that a client has for its TLS handshake; then for the HTTP/2 preface, or the head of each HTTP/1 request; and
+    /// for the rest of a gRPC call that has begun.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
+    pub handshake_timeout: Duration,
 }
 
 /// TLS of a port, in files that are reloaded when they change.

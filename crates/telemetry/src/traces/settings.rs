@@ -63,7 +63,7 @@ impl TraceSettings {
 }
 
 /// Parses headers in the syntax of OTEL_EXPORTER_OTLP_HEADERS. Errors omit the values, which may be secret.
-fn headers(text: &str) -> Result<Headers, String> {
+fn headers(text: &str) -> Result<Headers, flags::Secret> {
     flags::headers(text, decoded)
 }
 
@@ -162,7 +162,7 @@ mod tests {
             "trace-bin=AA",
             "a=1,",
         ] {
-            assert!(headers(bad).is_err_and(|error| !error.contains("sec")), "{bad}");
+            assert!(headers(bad).is_err_and(|error| !error.0.contains("sec")), "{bad}");
         }
     }
 }

@@ -1,11 +1,14 @@
-//! Settings of the store, and of decisions while it fails.
+//! Flags of the store.
 
-use std::{fmt, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use clap::{ArgAction::Set, Args};
-use tollgate_flags::{KeyPair, boolean, count, key_pair, named, positive_duration};
-use tollgate_rules::OnStoreError;
-use tollgate_store::redis::{RedisSettings, RedisUrl};
+use tollgate_flags::{KeyPair, boolean, count, key_pair, positive_duration};
+
+use crate::redis::{RedisSettings, RedisUrl};
+
+/// URL of Redis, unless counters are in memory. An alias, since clap reads an `Option` as a flag that may be left out.
+type Location = Option<RedisUrl>;
 
 /// Store of the counters.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -16,7 +19,7 @@ pub struct StoreSettings {
     /// `redis+sentinel://[user:password@]host:port,…/master[?db=N&sentinel_username=…&sentinel_password=…]`, or
     /// `redis+cluster://[user:password@]host:port,…`. `rediss` instead of `redis` enables TLS.
     #[arg(long, value_name = "memory|URL", default_value = "memory", value_parser = location)]
-    store: StoreLocation,
+    store: Location,
     /// Timeout of a decision in Redis. Envoy waits 20 ms by default.
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = positive_duration)]
     store_timeout: Duration,
@@ -39,41 +42,15 @@ pub struct StoreSettings {
     pub max_counters: usize,
 }
 
-/// Decisions while the store fails.
-#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
-#[command(next_help_heading = "Store errors")]
-pub struct StoreErrorSettings {
-    /// Policy of limits without `on_store_error` while the store fails: `local` (each instance enforces its share of the
-    /// limit), `allow`, `deny`, or `error` (gRPC UNAVAILABLE, so that Envoy's failure_mode_deny decides).
-    #[arg(id = "on-store-error", long, value_name = "local|allow|deny|error", default_value = "local")]
-    #[arg(value_parser = named(OnStoreError::ALL, OnStoreError::name), hide_possible_values = true)]
-    pub policy: OnStoreError,
-    /// Number of instances that share the limits, for the share of each with `local`. Default: the number counted in the
-    /// store while it is reachable.
-    #[arg(id = "replicas-hint", long, value_name = "COUNT", value_parser = count::<NonZeroU32>)]
-    pub replicas: Option<NonZeroU32>,
-    /// Readiness before the first decision of the store.
-    #[arg(long, value_name = "BOOL", default_value = "false", action = Set, value_parser = boolean)]
-    pub ready_without_store: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum StoreLocation {
-    Memory,
-    Redis(RedisUrl),
-}
-
 impl StoreSettings {
     /// Settings of Redis, unless counters are in memory.
     pub fn redis(&self) -> Option<RedisSettings> {
-        let StoreLocation::Redis(servers) = &self.store else { return None };
-        let client = self.redis_client_cert.clone();
         Some(RedisSettings {
-            servers: servers.clone(),
+            servers: self.store.clone()?,
             timeout: self.store_timeout,
             key_prefix: self.key_prefix.clone(),
             ca_certificate: self.redis_ca.clone(),
-            client_certificate: client.map(|pair| (pair.certificate, pair.key)),
+            client_certificate: self.redis_client_cert.clone().map(|pair| (pair.certificate, pair.key)),
             samples_servers: self.redis_server_metrics,
         })
     }
@@ -83,16 +60,16 @@ impl StoreSettings {
 impl fmt::Display for StoreSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.store {
-            StoreLocation::Memory => f.write_str("memory"),
-            StoreLocation::Redis(servers) => servers.fmt(f),
+            None => f.write_str("memory"),
+            Some(servers) => servers.fmt(f),
         }
     }
 }
 
-fn location(text: &str) -> Result<StoreLocation, String> {
+fn location(text: &str) -> Result<Location, String> {
     match text {
-        "memory" => Ok(StoreLocation::Memory),
-        url => url.parse().map(StoreLocation::Redis).map_err(|error| match url.contains("://") {
+        "memory" => Ok(None),
+        url => url.parse().map(Some).map_err(|error| match url.contains("://") {
             true => error,
             false => format!("{error}; or memory"),
         }),
@@ -115,10 +92,10 @@ mod tests {
 
     #[test]
     fn only_valid_stores_are_accepted() {
-        assert!(matches!(location("memory"), Ok(StoreLocation::Memory)));
+        assert_eq!(location("memory"), Ok(None));
         for url in ["redis://h", "rediss://u:p@h:1/2", "redis+unix:///run/redis.sock", "redis+cluster://a,b"]
         {
-            assert!(matches!(location(url), Ok(StoreLocation::Redis(_))), "{url}");
+            assert!(matches!(location(url), Ok(Some(_))), "{url}");
         }
         for url in [
             "",
