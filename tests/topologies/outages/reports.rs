@@ -24,7 +24,7 @@ async fn an_outage_is_logged_once_however_often_the_server_fails() {
     for message in [
         "Redis unresponsive",
         "Redis responds again",
-        "Redis unavailable; applying on_store_error policies",
+        "Redis unavailable; deciding in degraded mode",
         "Redis recovered",
     ] {
         assert_eq!(lines.count(message), 1, "{message}: {}", lines.text());

@@ -166,6 +166,13 @@ pub struct Degraded {
     pub reason: &'static str,
 }
 
+impl Degraded {
+    /// Whether the policy denies requests unchecked.
+    pub fn denies(self) -> bool {
+        self.policy == OnStoreError::Deny
+    }
+}
+
 /// Decision of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListDecision {

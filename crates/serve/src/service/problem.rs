@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use tollgate_core::algorithm::Policy;
 use tollgate_core::quota::{Unit, Window};
 use tollgate_limiter::decision::{Code, Degraded, Limited};
-use tollgate_rules::OnStoreError;
 
 use super::{Parts, headers::unix_seconds};
 
@@ -39,7 +38,7 @@ pub(super) fn body(Parts { decision, clock, retry_after, .. }: &Parts<'_, '_, '_
     } else {
         let violated: Vec<&Limited<'_>> =
             decision.every_limit().filter(|limited| limited.code() == Code::OverLimit).collect();
-        let is_unchecked = matches!(decision.degraded, Some(Degraded { policy: OnStoreError::Deny, .. }));
+        let is_unchecked = decision.degraded.is_some_and(Degraded::denies);
         let (kind, sentence) = match deciding(&violated) {
             _ if is_unchecked => (REDUCED_CAPACITY, "Rate limits cannot be checked at present".to_owned()),
             Some(limited) if limited.enforced_ban().is_some() => {

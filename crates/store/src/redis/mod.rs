@@ -93,7 +93,7 @@ impl SharedStore {
     fn log_outage(&self, error: Option<&StoreError>) {
         match error {
             Some(error) if self.outage.failed() => {
-                tracing::warn!(%error, "Redis unavailable; applying on_store_error policies");
+                tracing::warn!(%error, "Redis unavailable; deciding in degraded mode");
             }
             None if self.outage.recovered() => tracing::info!("Redis recovered"),
             Some(_) | None => {}
