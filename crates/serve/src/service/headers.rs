@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::{clock::Timestamp, descriptor::Descriptor};
+use tollgate_core::clock::Timestamp;
 use tollgate_limiter::decision::{Decision, Limited};
 
 use super::{HeaderStyle, Parts, ResponseOptions};
@@ -120,15 +120,6 @@ fn policy_name(limited: &Limited<'_>) -> String {
 /// Time by which a point in time may be rounded down to a whole second. It covers the time from the store's decision to the
 /// response, and the difference of the clocks, so that all responses in a window report the same Unix time.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(50);
-
-/// `Retry-After` of a denial in seconds: until the limits admit the request, and the delay of its key.
-pub(super) fn retry_after(
-    decision: &Decision<'_>,
-    domain: &str,
-    descriptors: &[Descriptor<'_>],
-) -> Option<u64> {
-    decision.spread_retry_after(domain, descriptors).map(|wait| whole_seconds(wait).max(1))
-}
 
 /// Unix time in seconds at `wait` after a time, rounded up.
 pub(super) fn unix_seconds(now: Timestamp, wait: Duration) -> u64 {

@@ -8,6 +8,7 @@ mod metadata;
 pub mod metrics;
 mod problem;
 mod settings;
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -199,10 +200,12 @@ impl Service {
         if self.limiter.has_id_conflict(&decision) {
             return Err(RequestError::IdConflict);
         }
+        // In seconds: until the limits admit the request, and the delay of its key.
+        let retry_after = spread::retry_after(&decision, domain, descriptors);
         let frame = encode(&Parts {
             decision: &decision,
             clock: &self.limiter.clock,
-            retry_after: headers::retry_after(&decision, domain, descriptors),
+            retry_after: retry_after.map(|wait| headers::whole_seconds(wait).max(1)),
             descriptors,
             permits: permits.as_ref(),
         });

@@ -115,15 +115,10 @@ async fn of_two_limits_that_deny_the_longer_wait_is_reported() {
     instance.statuses(&one("k"), None).await;
     let requested = one("k");
     let wait = instance.decide(&requested, None, |decision| {
-        (
-            decision.retry_after(),
-            decision.spread_retry_after("d", &[]),
-            decision.governing().expect("denies").1.until_reset(),
-        )
+        (decision.retry_after(), decision.governing().expect("denies").1.until_reset())
     });
-    let (wait, spread, reset) = wait.await;
+    let (wait, reset) = wait.await;
     assert_eq!(wait, Some(reset));
-    assert_eq!(spread, wait);
     assert_eq!(reset.as_secs(), 3_600);
 }
 

@@ -7,6 +7,7 @@ mod denials;
 mod frames;
 mod leases;
 mod lists;
+mod spread;
 
 use std::{fs, sync::Arc, time::Duration};
 

@@ -1,11 +1,16 @@
 //! Delays that spread the times at which denied clients return.
 
+use std::num::NonZeroU8;
+
 use proptest::prelude::*;
-use tollgate_core::ban::Ban;
+use tollgate_core::algorithm::{Algorithm, Verdict};
+use tollgate_core::descriptor::{Entry, Hits};
+use tollgate_core::{ban::Ban, quota::Quota};
+use tollgate_fixtures::rules;
+use tollgate_limiter::decision::{Limited, ListDecision, Status};
+use tollgate_rules::{Limit, Rule, Rules};
 
 use super::*;
-use crate::decision::{ListDecision, Status};
-use crate::test_prelude::{self, *};
 
 /// Delays of `client=ann` and three others.
 const DELAYS: [u64; 4] = [9, 3, 2, 10];
@@ -23,12 +28,9 @@ descriptors:
 - {key: unstated, rate_limit: {}}
 ";
 
-fn rules() -> Rules {
-    rules_of(RULES, Options::default())
-}
-
 fn descriptor<'e>(entries: &[(&'e str, &'e str)]) -> Descriptor<'e> {
-    test_prelude::descriptor(entries, Hits::ONE)
+    let entries = entries.iter().map(|&(key, value)| Entry { key, value }).collect();
+    Descriptor { entries, limit: None, hits: Hits::ONE }
 }
 
 /// Denial of the rule of a descriptor until `wait` has passed.
@@ -61,9 +63,9 @@ fn limited(rule: Option<&Rule>, quota: Quota, algorithm: Algorithm, wait: Durati
 
 /// Delay of the request's first descriptor, in seconds.
 fn delay(descriptors: &[Descriptor<'_>]) -> u64 {
-    let rules = rules();
+    let rules = rules(RULES);
     let limited = denied(&rules, &descriptors[0], Duration::from_secs(1));
-    spread_delay("d", descriptors, 0, &limited).as_secs()
+    spread::delay("d", descriptors, 0, &limited).as_secs()
 }
 
 #[test]
@@ -89,14 +91,14 @@ fn clients_that_share_a_counter_are_spread_by_their_other_descriptors() {
 
 #[test]
 fn clients_of_one_window_return_evenly_over_the_whole_spread() {
-    let rules = rules();
+    let rules = rules(RULES);
     let mut returning = [0_u32; 11];
     for client in 0..1_000 {
         let client = format!("client-{client}");
         let descriptors = [descriptor(&[("client", &client)])];
         let limited = denied(&rules, &descriptors[0], Duration::from_secs(30));
-        returning[usize::try_from(spread_delay("d", &descriptors, 0, &limited).as_secs()).expect("small")] +=
-            1;
+        returning
+            [usize::try_from(spread::delay("d", &descriptors, 0, &limited).as_secs()).expect("small")] += 1;
     }
     // 91 on average, with a standard deviation of 9; without a spread, 1,000 return in one second.
     assert!(returning.iter().all(|clients| (55..=127).contains(clients)), "{returning:?}");
@@ -104,20 +106,20 @@ fn clients_of_one_window_return_evenly_over_the_whole_spread() {
 
 #[test]
 fn a_rule_without_a_spread_has_none_and_neither_have_a_ban_and_permits() {
-    let rules = rules();
+    let rules = rules(RULES);
     for (key, is_spread) in [("client", true), ("never", false), ("unstated", false)] {
         let descriptors = [descriptor(&[(key, "ann")])];
         let limited = denied(&rules, &descriptors[0], Duration::from_secs(1));
-        assert_eq!(!spread_delay("d", &descriptors, 0, &limited).is_zero(), is_spread, "{key}");
+        assert_eq!(!spread::delay("d", &descriptors, 0, &limited).is_zero(), is_spread, "{key}");
         let ban = Ban { until: 60, level: NonZeroU8::MIN, is_new: false, is_enforced: true };
         for (is_enforced, is_exact) in [(true, true), (false, !is_spread)] {
             let ban = Some(Ban { is_enforced, ..ban });
             let banned = Limited { verdict: Verdict { ban, ..limited.verdict }, ..limited.clone() };
-            assert_eq!(spread_delay("d", &descriptors, 0, &banned).is_zero(), is_exact, "{key}");
+            assert_eq!(spread::delay("d", &descriptors, 0, &banned).is_zero(), is_exact, "{key}");
         }
         let permits = Limited { algorithm: Algorithm::Concurrency, ..limited };
         assert_eq!(
-            spread_delay("d", &descriptors, 0, &permits),
+            spread::delay("d", &descriptors, 0, &permits),
             Duration::ZERO,
             "permits are released at any moment"
         );
@@ -130,7 +132,7 @@ proptest! {
         waits in prop::collection::vec((1_u64..200_000_000, any::<bool>(), "[a-z]{0,3}"), 1..4),
         listed in prop::option::of(0_u64..100_000),
     ) {
-        let rules = rules();
+        let rules = rules(RULES);
         let descriptors: Vec<_> =
             waits.iter().map(|(_, _, value)| descriptor(&[("client", value)])).collect();
         let statuses = waits.iter().zip(&descriptors).map(|((wait, is_quota, _), descriptor)| {
@@ -141,10 +143,10 @@ proptest! {
         let decision =
             Decision { code: Code::OverLimit, degraded: None, listed, shed: None, statuses: statuses.collect() };
         let exact = decision.retry_after().expect("denied");
-        let delayed = decision.spread_retry_after("d", &descriptors).expect("denied");
+        let delayed = spread::retry_after(&decision, "d", &descriptors).expect("denied");
         prop_assert!(exact <= delayed && delayed <= exact + Duration::from_secs(10), "{exact:?} {delayed:?}");
-        prop_assert_eq!(decision.spread_retry_after("d", &descriptors), Some(delayed));
+        prop_assert_eq!(spread::retry_after(&decision, "d", &descriptors), Some(delayed));
         let passing = Decision { code: Code::Ok, ..decision };
-        prop_assert_eq!(passing.spread_retry_after("d", &descriptors), None);
+        prop_assert_eq!(spread::retry_after(&passing, "d", &descriptors), None);
     }
 }

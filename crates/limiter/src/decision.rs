@@ -1,14 +1,10 @@
 //! Decision of a request, and the status of each descriptor.
 
-#[cfg(test)]
-mod tests;
-
 use std::{slice, time::Duration};
 
 use smallvec::SmallVec;
 use tollgate_core::algorithm::{Algorithm, Verdict};
-use tollgate_core::descriptor::{Descriptor, Entry};
-use tollgate_core::{Fnv, RecordId, ban::Ban, quota::Quota};
+use tollgate_core::{ban::Ban, quota::Quota};
 use tollgate_rules::{List, OnStoreError, Rule};
 use tollgate_shedding::Priority;
 
@@ -234,19 +230,8 @@ impl<'r> Decision<'r> {
         self.retry_after_by(|_, limited| limited.until_reset())
     }
 
-    /// [`Self::retry_after`] of a request with these descriptors, with each limit's delay, which is at most its spread. The end
-    /// of a list entry has none.
-    ///
-    /// All clients of a fixed window may be admitted in the same second. A delay that depends on the counter's key alone makes
-    /// them return one after another, and is the same on every instance and for every denial of the key.
-    pub fn spread_retry_after(&self, domain: &str, descriptors: &[Descriptor<'_>]) -> Option<Duration> {
-        self.retry_after_by(|at, limited| {
-            limited.until_reset().saturating_add(spread_delay(domain, descriptors, at, limited))
-        })
-    }
-
-    /// Time until a denied request may be retried, where `time` is that of one limit.
-    fn retry_after_by(&self, time: impl Fn(usize, &Limited<'_>) -> Duration) -> Option<Duration> {
+    /// Time until a denied request may be retried, where `time` is that of the limit of the descriptor at an index.
+    pub fn retry_after_by(&self, time: impl Fn(usize, &Limited<'_>) -> Duration) -> Option<Duration> {
         if self.code == Code::Ok {
             return None;
         }
@@ -263,42 +248,5 @@ impl<'r> Decision<'r> {
             ListDecision::Denied { retry_after } => Some(retry_after),
         });
         enforced.max(quotas.filter(|_| !has_quota_left)).max(denied).max(self.shed)
-    }
-}
-
-/// Delay of the clients that the limit of the descriptor at `at` denies: whole seconds from zero to the maximum.
-///
-/// A concurrency limit has none: its permits are released at any moment, so its clients do not wait for the same one.
-/// Neither has a ban, whose end is that of one client, nor a limit override, for which no rule states one.
-fn spread_delay(domain: &str, descriptors: &[Descriptor<'_>], at: usize, limited: &Limited<'_>) -> Duration {
-    let Some(rule) = limited.rule else { return Duration::ZERO };
-    let max = rule.retry_after_spread.unwrap_or_default();
-    if max.as_secs() == 0 || limited.algorithm.holds_permits() || limited.enforced_ban().is_some() {
-        return Duration::ZERO;
-    }
-    let choices = max.as_secs().saturating_add(1);
-    Duration::from_secs(key_hash(domain, descriptors, at, rule).checked_rem(choices).unwrap_or_default())
-}
-
-/// Hash of the counter's key, on which instances of two versions must agree. All values of the request stand for a
-/// counter that its clients share, because their delays would be equal otherwise.
-fn key_hash(domain: &str, descriptors: &[Descriptor<'_>], at: usize, rule: &Rule) -> u64 {
-    let mut hash = Fnv::default();
-    hash.text(domain);
-    let entries = descriptors.get(at).map_or(&[][..], |descriptor| &descriptor.entries);
-    hash.bytes(&(RecordId::LENGTH as u64).to_le_bytes());
-    hash.bytes(&rule.record_id().path());
-    let mut open = rule.open(entries).map(|(_, entry)| entry).peekable();
-    match open.peek() {
-        Some(_) => write_entries(&mut hash, open),
-        None => write_entries(&mut hash, descriptors.iter().flat_map(|each| each.entries.iter().copied())),
-    }
-    hash.finish()
-}
-
-fn write_entries<'a>(hash: &mut Fnv, entries: impl Iterator<Item = Entry<'a>>) {
-    for entry in entries {
-        hash.text(entry.key);
-        hash.text(entry.value);
     }
 }
