@@ -210,6 +210,23 @@ impl Rule {
         })
     }
 
+    /// Entries of a request with these `values` of the keys that the rule leaves open: stated and shared values are the
+    /// rule's own.
+    pub fn entries_with<'a>(&'a self, values: &'a [(String, String)]) -> Vec<Entry<'a>> {
+        let entry = |segment: &'a Segment| {
+            let of_request = values.iter().find(|(key, _)| **key == *segment.key);
+            let value = match segment.value {
+                Value::Open => of_request.map_or("", |(_, value)| value),
+                Value::Stated | Value::Shared => {
+                    let stated = segment.stated.strip_prefix(&*segment.key);
+                    stated.and_then(|rest| rest.strip_prefix('_')).unwrap_or_default()
+                }
+            };
+            Entry { key: &segment.key, value }
+        };
+        self.segments.iter().map(entry).collect()
+    }
+
     /// Whether a request with these entries shares its counter with other values. An entry that equals the pattern is taken
     /// literally and does not, as in envoyproxy/ratelimit.
     pub fn shares_values(&self, entries: &[Entry<'_>]) -> bool {

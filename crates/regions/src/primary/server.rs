@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tollgate_core::descriptor::{Entry, Hits};
-use tollgate_core::{ban::BanCheck, clock::now_ms};
+use tollgate_core::{ban::BanCheck, clock::now_ms, descriptor::Hits};
 use tollgate_limiter::ActiveRules;
 use tollgate_proto::tollgate::region::v1::{PrimaryCall, PrimaryReply, primary_reply::Result as Outcome};
-use tollgate_rules::{Overridden, Rule, Rules, Scope, Value};
+use tollgate_rules::{Overridden, Rule, Rules, Scope};
 use tollgate_store::request::{Check, Requests, TagRequest, Verdicts, push_check};
 use tollgate_store::{Store, StoreError, key::CellKey};
 
@@ -135,22 +134,7 @@ fn check_of(
 fn decider(rule: &Arc<Rule>, domain: &str, cell: &CellKey, overridden: &Overridden) -> Arc<Rule> {
     // A hashed name has no key, so that only an override of the whole rule applies.
     let values = cell.open_values(domain).unwrap_or_default();
-    let entries: Vec<Entry<'_>> = rule
-        .segments
-        .iter()
-        .map(|segment| {
-            let of_request = values.iter().find(|(key, _)| **key == *segment.key);
-            let value = match segment.value {
-                Value::Open => of_request.map_or("", |(_, value)| value),
-                Value::Stated | Value::Shared => {
-                    let stated = segment.stated.strip_prefix(&*segment.key);
-                    stated.and_then(|rest| rest.strip_prefix('_')).unwrap_or_default()
-                }
-            };
-            Entry { key: &segment.key, value }
-        })
-        .collect();
-    Arc::clone(overridden.rule_of(rule, &entries, now_ms))
+    Arc::clone(overridden.rule_of(rule, &rule.entries_with(&values), now_ms))
 }
 
 /// The verdicts in the order of the call's checks; the store returns them cell by cell.
