@@ -72,6 +72,11 @@ impl Window {
         self.calendar
     }
 
+    /// Whether windows begin and end at the same times: those of one length and of one calendar.
+    pub fn coincides_with(self, other: Self) -> bool {
+        self.seconds() == other.seconds() && self.calendar == other.calendar
+    }
+
     /// Returns this window, or `of_rule` if that is the calendar's of the same unit: a request that states a limit of its
     /// own counts in the windows of the rule.
     #[must_use]

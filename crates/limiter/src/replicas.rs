@@ -11,8 +11,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use smallvec::smallvec;
 use tokio::time::{Instant, sleep};
-use tollgate_core::algorithm::{Algorithm, Charging, Parameters, Policy};
-use tollgate_core::quota::{Quota, Unit, Window};
+use tollgate_core::algorithm::{Algorithm, Charging, Policy};
 use tollgate_core::{RecordId, descriptor::Hits, lease::LeaseId};
 use tollgate_store::request::{Cell, Check, TagRequest};
 use tollgate_store::{RedisStore, key::CellKey};
@@ -103,9 +102,7 @@ impl RecentCounts {
 
 /// Renews the permit of an instance.
 fn presence(lease: LeaseId) -> TagRequest {
-    let quota = Quota { limit: u32::MAX.into(), window: Window::of(Unit::Second) };
-    let parameters = Parameters { lease_ttl: PRESENCE_TTL, ..Parameters::default() };
-    let policy = Policy::nearest(Algorithm::Concurrency, quota, &parameters);
+    let policy = Policy::of_holders(PRESENCE_TTL);
     let record = RecordId::alone(Algorithm::Concurrency);
     let check = |hits| Check::own(record, policy, hits);
     let hits = [Hits::Release(lease), Hits::Acquire { amount: NonZeroU64::MIN, lease }];

@@ -116,9 +116,9 @@ async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> Value {
         DescriptorView::new(descriptor, explained, readings, listed, lists)
     });
     let views: Vec<DescriptorView> = views.collect();
-    let min_interval_note =
-        || views.iter().any(|view| view.limit.may_violate_min_interval).then(|| INTERVAL_UNKNOWN.to_owned());
-    let problem = unknown.or_else(min_interval_note);
+    let spacing_note =
+        || views.iter().any(|view| view.limit.may_come_too_early).then(|| INTERVAL_UNKNOWN.to_owned());
+    let problem = unknown.or_else(spacing_note);
     let is_over_limit = is_over_limit(&views, api.parts.counters.modes);
     json!({ "is_over_limit": is_over_limit, "descriptors": views, "text": text, "problem": problem })
 }
@@ -197,7 +197,7 @@ struct LimitView {
     #[serde(skip)]
     is_quota: bool,
     #[serde(skip)]
-    may_violate_min_interval: bool,
+    may_come_too_early: bool,
 }
 
 /// A rule and its switch.
@@ -230,11 +230,11 @@ struct CounterState {
 }
 
 impl CounterState {
-    /// The state that a read returned; `has_min_interval` with `min_interval`.
-    fn new(verdict: &Verdict, has_min_interval: bool) -> Self {
+    /// The state that a read returned, of a rule that `spaces_hits` or not.
+    fn new(verdict: &Verdict, spaces_hits: bool) -> Self {
         // A read charges nothing, so it is admitted without room for a hit.
         let has_room = verdict.admitted && verdict.remaining > 0;
-        let is_known = !has_room || !has_min_interval || verdict.used == 0;
+        let is_known = !has_room || !spaces_hits || verdict.used == 0;
         Self {
             used: Some(verdict.used),
             reserved: Some(verdict.held),
@@ -266,20 +266,15 @@ impl DescriptorView {
         // One limit that denies suffices, whatever is unknown of the others.
         let is_denied = each().any(|limit| limit.denies == Some(true));
         let denies = (is_denied || each().all(|limit| limit.denies.is_some())).then_some(is_denied);
-        let may_violate_min_interval = denies.is_none() && each().any(|limit| limit.may_violate_min_interval);
-        (limit.denies, limit.may_violate_min_interval) = (denies, may_violate_min_interval);
+        let may_come_too_early = denies.is_none() && each().any(|limit| limit.may_come_too_early);
+        (limit.denies, limit.may_come_too_early) = (denies, may_come_too_early);
         Self { descriptor, steps, limit, beside, listed }
     }
 }
 
 impl LimitView {
-    const NONE: Self = Self {
-        rule: None,
-        counter: None,
-        denies: Some(false),
-        is_quota: false,
-        may_violate_min_interval: false,
-    };
+    const NONE: Self =
+        Self { rule: None, counter: None, denies: Some(false), is_quota: false, may_come_too_early: false };
 
     fn new(
         rule: MatchedRule,
@@ -291,7 +286,7 @@ impl LimitView {
         let mode_of = |path: &str| lists.mode_of(&rule.domain, path);
         let switch = mode_of(&rule.path).or_else(|| mode_of(&rule.descriptor));
         let state = reading.map(|reading| {
-            let mut state = CounterState::new(&reading?, rule.has_min_interval);
+            let mut state = CounterState::new(&reading?, rule.spaces_hits);
             state.would_pass = if releases_lease { Some(true) } else { state.would_pass };
             Ok(state)
         });
@@ -302,7 +297,7 @@ impl LimitView {
             counter: counter.map(view),
             denies,
             is_quota: rule.is_quota,
-            may_violate_min_interval: denies.is_none() && state.is_some(),
+            may_come_too_early: denies.is_none() && state.is_some(),
             rule: Some(MatchedRuleView { rule, switch }),
         }
     }

@@ -6,7 +6,9 @@ use super::{
     Algorithm, Charging, CounterState, LastVerdict, LimitAlgorithm, Parameters, Policy, PolicyError,
     Prefetch, RecordKind, Reserve, State, StateSummary, Verdict, with_algorithm,
 };
-use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
+use crate::clock::{Timestamp, micros};
+use crate::descriptor::Hits;
+use crate::quota::{Quota, Unit, Window};
 
 /// Defines operations of a policy that are those of its algorithm, by the names that they have there.
 macro_rules! operations_of_the_algorithm {
@@ -61,6 +63,12 @@ impl Policy {
     /// length of a log or a list of leases, and an interval of at most the window.
     pub fn nearest(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Self {
         algorithm.under(parameters).nearest(quota, parameters)
+    }
+
+    /// A concurrency limit as high as possible, whose permits expire after `lease_ttl`: for holders that are only counted.
+    pub fn of_holders(lease_ttl: Duration) -> Self {
+        let quota = Quota { limit: u32::MAX.into(), window: Window::of(Unit::Second) };
+        Self::nearest(Algorithm::Concurrency, quota, &Parameters { lease_ttl, ..Parameters::default() })
     }
 
     /// Whether [`Policy::succeeding`] may differ.
@@ -119,6 +127,16 @@ impl Policy {
     /// Share of the unused hits of a window that raises the next one, in percent; 0 for none.
     pub fn unused_percent(&self) -> u8 {
         self.common_parameters().unused_percent
+    }
+
+    /// Whether hits have a time between them, so that room alone does not admit one.
+    pub fn spaces_hits(&self) -> bool {
+        !self.min_interval().is_zero()
+    }
+
+    /// The time between two admitted requests in microseconds, as the script has it.
+    pub fn script_spacing(&self) -> u64 {
+        micros(self.min_interval())
     }
 
     /// Minimum time between two admitted requests; zero without one.

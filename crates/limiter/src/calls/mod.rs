@@ -232,9 +232,7 @@ fn cell_of_override(
         Some(rule) if algorithm.takes_leases() => (cell_of(domain, rule, entries), rule.record_id()),
         Some(rule) if !rule.shares_values(entries) => match &rule.limit {
             Limit::Quota { quota, .. }
-                if quota.window.seconds() == seconds
-                    && quota.window.calendar() == window.calendar()
-                    && rule.scope != Scope::Primary =>
+                if quota.window.coincides_with(window) && rule.scope != Scope::Primary =>
             {
                 (cell_of(domain, rule, entries), rule.record_id())
             }

@@ -138,9 +138,9 @@ pub struct MatchedRule {
     /// Where its keys are stated, if it inherits or an overlay changed it: `burst from rules.yaml:7`.
     #[serde(skip)]
     pub stated: Vec<String>,
-    /// Whether it has a `min_interval`.
+    /// Whether its hits have a time between them.
     #[serde(skip)]
-    pub has_min_interval: bool,
+    pub spaces_hits: bool,
     /// Its `on_store_error` policy, if stated.
     #[serde(skip)]
     pub on_store_error: Option<&'static str>,
@@ -202,12 +202,12 @@ impl MatchedRule {
     pub(super) fn new(domain: &Domain, rule: &Rule, matched: &[&Rule]) -> Self {
         let (file, line) = &rule.origin;
         let replaces = |other: &&&Rule| !rule.name.is_empty() && other.replaces.contains(&rule.name);
-        let (has_min_interval, on_store_error, replaced_by) = match rule.limit {
+        let (spaces_hits, on_store_error, replaced_by) = match rule.limit {
             // Without a limit there is no decision and nothing to replace.
             Limit::Unlimited => (false, None, None),
             Limit::Quota { policy, .. } => {
                 let replacing = matched.iter().find(replaces).map(|other| other.path());
-                (!policy.min_interval().is_zero(), rule.on_store_error.map(|policy| policy.name()), replacing)
+                (policy.spaces_hits(), rule.on_store_error.map(|policy| policy.name()), replacing)
             }
         };
         Self {
@@ -219,7 +219,7 @@ impl MatchedRule {
             line: *line,
             limit: limit_text(domain, rule),
             stated: rule.stated.iter().flatten().map(stated_text).collect(),
-            has_min_interval,
+            spaces_hits,
             on_store_error,
             by_override: None,
             is_shadow: rule.shadow_mode,

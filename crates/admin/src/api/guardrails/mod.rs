@@ -118,7 +118,7 @@ fn is_denying(rule: &Rule) -> bool {
 fn is_zero(rule: &Rule) -> bool {
     match rule.limit {
         Limit::Unlimited => false,
-        Limit::Quota { quota, policy } => quota.limit == 0 || policy.burst() == Some(0),
+        Limit::Quota { quota, policy } => quota.limit == 0 || policy.limit() == 0,
     }
 }
 

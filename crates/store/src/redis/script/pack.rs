@@ -3,7 +3,7 @@
 use ::redis::{Cmd, cmd};
 use tollgate_core::algorithm::{Charging, Prefetch, RegionShare, budget::OPERATION_BIT};
 use tollgate_core::ban::{BanCheck, BanEffect};
-use tollgate_core::{clock::micros, descriptor::Hits};
+use tollgate_core::descriptor::Hits;
 
 use super::*;
 use crate::redis::store_clock::StoreClock;
@@ -152,7 +152,7 @@ fn pack_extra(check: &Check) -> [u8; 8] {
             pack_number(check.policy.script_charge_time(made_at).as_micros().max(1))
         }
         Hits::Charge(_) | Hits::Overdraw(_) | Hits::Acquire { .. } => {
-            pack_number(micros(check.policy.min_interval()))
+            pack_number(check.policy.script_spacing())
         }
         Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) | Hits::Settle { .. } => {
             [0; 8]
