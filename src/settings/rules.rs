@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::{ArgAction::Set, Args};
 use tollgate_flags::{Problem, boolean, named};
-use tollgate_rules::config::Options;
+use tollgate_rules::config::{Options, ReadingFlags};
 use tollgate_store::StoreSettings;
 use tollgate_xds::XdsSettings;
 
-pub(super) use tollgate_control::{ReadingFlags, RulesSource};
+pub(super) use tollgate_control::RulesSource;
 
 /// Source of the rules, and its options.
 #[derive(Args, Clone, Debug, PartialEq)]

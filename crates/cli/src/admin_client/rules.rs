@@ -115,7 +115,7 @@ fn name(version: VersionSelector) -> String {
 /// The files of a directory, validated as by `check`. The server validates them again with its own settings, which decide
 /// whether files may state the same domain.
 fn files(directory: &Path) -> Result<Files, ClientError> {
-    let options = Options { merge_domains: true, strict: false, allow_empty: false, ..Default::default() };
+    let options = Options { merge_domains: true, ..Default::default() };
     let files = match tollgate_directory::read(directory) {
         Err(error) if error.is_not_found() => {
             let missing = "not found; expected a directory or a version";

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use tollgate_control::ReadingFlags;
 use tollgate_flags::{DescriptorArgument, descriptor};
+use tollgate_rules::config::ReadingFlags;
 
 /// Arguments of `tollgate check`.
 #[derive(Args, Debug)]

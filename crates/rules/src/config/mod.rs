@@ -10,6 +10,7 @@
 //! - `layers` lays the overlay over `raw`, and fills the limits that inherit.
 //! - `compile` checks the meaning of `raw`, and compiles it to rules.
 //! - [`compile_raw`] accepts `raw` from another source, such as a control plane.
+//! - [`ReadingFlags`] state the [`Options`] on a command line.
 //! - `problem` collects the problems of all stages, each with its file and line.
 //!
 //! A configuration is loaded as a whole or not at all.
@@ -25,6 +26,7 @@ pub mod raw;
 mod reader;
 pub(crate) mod region_table;
 pub mod schema;
+mod settings;
 #[cfg(test)]
 pub(crate) mod tests;
 mod vocabulary;
@@ -42,6 +44,7 @@ pub use tollgate_directory::Fingerprint;
 pub use self::layers::{Laid, Overlay, OverlaySlot};
 use self::problem::{Path as TreePath, Problems};
 pub use self::problem::{Problem, Report, Severity};
+pub use self::settings::ReadingFlags;
 pub use self::vocabulary::{is_of_reference, nearest};
 pub use self::{compile::override_rule, region_table::read_regions};
 use self::{raw::RawFile, yaml::Position};

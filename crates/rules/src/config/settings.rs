@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction::Set, Args};
 use tollgate_flags::boolean;
-use tollgate_rules::config::{Options, OverlaySlot};
+
+use super::{Options, OverlaySlot};
 
 /// Options for reading the files, which `check` and `explain` have too.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
