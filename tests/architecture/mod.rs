@@ -102,24 +102,27 @@ fn files_have_at_most_400_lines() {
 }
 
 #[test]
-fn documentation_has_no_code_that_no_test_runs() {
-    for (name, root) in crate_sources() {
-        let manifest = fs::read_to_string(root.join("../Cargo.toml")).expect("a text");
-        if !manifest.contains("doctest = false") {
+fn documentation_of_crates_without_its_tests_has_no_code() {
+    let fixtures = ("fixtures".to_owned(), project("tests/fixtures/src"));
+    for (name, root) in crate_sources().into_iter().chain([fixtures]) {
+        let manifest = root.with_file_name("Cargo.toml");
+        if !fs::read_to_string(manifest).expect("a text").contains("doctest = false") {
             continue;
         }
         let is_code = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "rs");
         for file in files_below(&root).into_iter().filter(is_code) {
             let text = fs::read_to_string(&file).expect("a text");
             assert!(!text.contains("#![doc = include_str!"), "the documentation of {name} is not tested");
-            let fence = |line: &str| {
-                let documentation = line.trim_start().strip_prefix("//")?.strip_prefix(['/', '!'])?;
-                documentation.trim_start().strip_prefix("```").map(ToOwned::to_owned)
-            };
-            // Every other one is the end of a block.
-            for language in text.lines().filter_map(fence).step_by(2) {
-                let is_text = !language.is_empty() && !language.starts_with("rust");
-                assert!(is_text, "{} has a test, for which its manifest has no `doctest`", file.display());
+            let mut is_open = false;
+            for line in text.lines().map(str::trim_start) {
+                let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+                let Some(fence) = comment.and_then(|comment| comment.trim_start().strip_prefix("```")) else {
+                    // A block ends with its comment.
+                    is_open &= comment.is_some();
+                    continue;
+                };
+                assert!(is_open || fence == "text", "{}: expected ```text, not ```{fence}", file.display());
+                is_open = !is_open;
             }
         }
     }

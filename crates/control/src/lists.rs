@@ -105,15 +105,18 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
     let is_active = |end: Option<u64>| end.is_none_or(|end| now_ms < end);
     let (mut problems, mut listings) = (Vec::new(), Vec::new());
     let entries = runtime.entries.iter().filter(|entry| is_active(entry.expires_at_ms));
-    let entries = entries
-        .map(|entry| (check_entry(entry), format!("entry {} of the {} list", entry.id, entry.list.name())));
+    let entries = entries.map(|entry| {
+        let problem = |error| format!("entry {} of the {} list: {error}", entry.id, entry.list.name());
+        check_entry(entry).map_err(problem)
+    });
     let enforced = runtime.automatic.iter().filter(|entry| entry.mode == AutomaticMode::Enforce);
     let enforced = enforced.filter(|entry| is_active(Some(entry.expires_at_ms)));
-    let enforced = enforced.map(|entry| (entry.listing(), format!("automatic entry {}", entry.id)));
-    for (listing, name) in entries.chain(enforced) {
+    let enforced = enforced
+        .map(|entry| entry.listing().map_err(|error| format!("automatic entry {}: {error}", entry.id)));
+    for listing in entries.chain(enforced) {
         match listing {
             Ok(listing) => listings.push(listing),
-            Err(error) => problems.push(format!("{name}: {error}")),
+            Err(problem) => problems.push(problem),
         }
     }
     let (mut switches, mut shares) = (Vec::new(), Vec::new());

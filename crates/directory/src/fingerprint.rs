@@ -4,7 +4,8 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-/// Hash of all content that loading depends on: directories of equal fingerprints load the same.
+/// Hash of parts: of all content that loading depends on, or of texts that identify something. Identifiers in Redis and in
+/// files are made of it, so it never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
@@ -32,7 +33,7 @@ impl Fingerprint {
         Self(hash.finalize().into())
     }
 
-    /// First half of the hash, as an identifier.
+    /// First half of the hash, as an identifier that is stored.
     pub fn first_half(self) -> u128 {
         self.0.iter().take(16).fold(0, |half, byte| half << 8 | u128::from(*byte))
     }

@@ -99,7 +99,7 @@ pub(super) fn is_behind_twemproxy(settings: &Settings) -> bool {
 
 /// Step of a trial.
 fn beside(settings: Option<&Settings>) -> Vec<String> {
-    let shadow = match settings.is_some_and(|settings| settings.modes().shadow) {
+    let shadow = match settings.is_some_and(|settings| settings.modes.shadow) {
         true => "SHADOW_MODE is already on, so that it denies nothing.",
         false => "With SHADOW_MODE=true it denies nothing.",
     };

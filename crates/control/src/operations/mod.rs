@@ -25,7 +25,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time after which an event that cannot be logged is dropped.
 const RETRY_PERIOD: Duration = Duration::from_secs(600);
 
-/// Names of the keys of the log of events, and of the position of their delivery in it.
+/// Names of the keys of the log of events, and of the position of their delivery in it, for the operations of
+/// `lua/fleet.lua`.
 const EVENTS_KEY: &str = "events";
 const POSITION_KEY: &str = "delivered";
 

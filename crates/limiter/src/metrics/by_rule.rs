@@ -1,4 +1,5 @@
-//! Series by rule, bounded in number: of rules with a `ban`, of those with `scope: global`, and in other files, of other rules.
+//! Series by rule or by domain, bounded in number: counters of bans and of global limits are here, counters of rollouts and
+//! lists in the files beside.
 
 use std::array;
 use std::collections::{BTreeMap, HashMap};

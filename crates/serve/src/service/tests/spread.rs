@@ -11,6 +11,7 @@ use tollgate_limiter::decision::{Limited, ListDecision, Status};
 use tollgate_rules::{Limit, Rule, Rules};
 
 use super::*;
+use crate::service::spread;
 
 /// Delays of `client=ann` and three others.
 const DELAYS: [u64; 4] = [9, 3, 2, 10];
