@@ -80,7 +80,7 @@ fn of_window(quota: Quota, policy: &Policy) -> impl Iterator<Item = String> {
     .flatten()
 }
 
-/// How the limits of the domain are charged.
+/// The way in which the limits of the domain are charged.
 fn of_domain(domain: &Domain) -> impl Iterator<Item = String> {
     let is_atomic = !domain.counts_denied && domain.charging == Charging::AllOrNone;
     [
