@@ -109,7 +109,7 @@ pub fn replies(bytes: &[u8]) {
     let runs: Vec<Run<'_>> =
         requests.iter().map(|(request, times)| run(request, *times, &prefetches)).collect();
     let keys = input.one_of(&[CommandKeys::OneSlot, CommandKeys::AnySlotOfNode]).unwrap_or_default();
-    let packed = script::command(b"p", runs.iter().copied(), keys, &StoreClock::default());
+    let packed = script::command(b"p", runs.iter().copied(), keys, None, &StoreClock::default());
     let packed = packed.get_packed_command();
     assert!(packed.len() < 100_000);
     let reply = value(&mut input, 0);

@@ -121,7 +121,7 @@ pub async fn add_utilization(
     let UtilizationSums { weight, utilization, passed, requested: [critical, high, default, low] } = interval;
     let numbers = [weight, utilization, passed, critical, high, default, low].map(f64::to_string);
     let times = [policy.half_life.as_micros().to_string(), ttl.as_millis().to_string()];
-    let fixed = store.shared.options.store_clock.fixed().map(|now| now.as_micros().to_string());
+    let fixed = store.fixed.map(|now| now.as_micros().to_string());
     let arguments = times.iter().chain(&numbers).chain(&fixed);
     let arguments: Vec<&[u8]> = arguments.map(String::as_bytes).collect();
     let name = [&store.shared.options.key_prefix, key.as_bytes()].concat();
@@ -198,9 +198,9 @@ async fn transact(
     let names = [counter.cell.as_bytes(), counter.cell.clone().loans(counter.record).as_bytes()]
         .map(|name| [prefix, name].concat());
     let clock = &store.shared.options.store_clock;
-    let time = clock.fixed().map_or_else(String::new, |now| now.as_micros().to_string());
+    let time = store.fixed.map_or_else(String::new, |now| now.as_micros().to_string());
     let mut packed = counter.record.as_bytes().to_vec();
-    for parameter in counter.policy.script_parameters(|| clock.estimate()) {
+    for parameter in counter.policy.script_parameters(|| store.fixed.unwrap_or_else(|| clock.estimate())) {
         packed.extend_from_slice(&script::pack_parameter(parameter));
     }
     let written = change.map_or_else(Vec::new, |(_, change)| pack(change));

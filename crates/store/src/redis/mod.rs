@@ -30,12 +30,13 @@ use std::{convert::Infallible, fmt, future::ready, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _};
 use tokio::time::Instant;
+use tollgate_core::clock::Timestamp;
 use tollgate_metrics::Metric;
 use tollgate_runtime::outage::SharedOutageLog;
 use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
 pub use self::auxiliary_scripts::{Reply, add_utilization};
-use self::batch::{Batcher, RequestOptions};
+use self::batch::{Batcher, CallTimes, RequestOptions};
 pub use self::first_decision::{Undecided, first_decision};
 pub use self::script::{CommandKeys, Run, RunOutcome, Script};
 #[cfg(any(test, feature = "fuzzing"))]
@@ -67,6 +68,8 @@ pub static METRICS: &[&dyn Metric] = &[
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     shared: Arc<SharedStore>,
+    /// Time that a test has set, by which the scripts decide.
+    fixed: Option<Timestamp>,
 }
 
 struct SharedStore {
@@ -129,7 +132,7 @@ impl RedisStore {
             options,
             outage: SharedOutageLog::new(OUTAGE_LOG_GAP, OUTAGE_SETTLE_TIME),
         });
-        Ok(Self { shared })
+        Ok(Self { shared, fixed: None })
     }
 
     /// Waits until the server is connected, or the slots of a cluster are known and one of its masters is connected.
@@ -162,7 +165,8 @@ impl RedisStore {
     }
 
     async fn send(&self, request: &TagRequest, made_at: Instant, deadline: Instant) -> Decision {
-        let decision = self.shared.servers.decide(request, made_at, deadline).await;
+        let times = CallTimes { made_at, deadline, fixed: self.fixed };
+        let decision = self.shared.servers.decide(request, times).await;
         decision.map_err(|error| error::into_store_error(error, deadline.duration_since(made_at)))
     }
 
@@ -185,11 +189,10 @@ impl RedisStore {
 /// Access for tests: another time, and runs that they compose.
 #[cfg(any(test, feature = "fuzzing"))]
 impl RedisStore {
-    /// This store, whose scripts decide by this time from now on, as do those of its clones.
+    /// This store, whose scripts decide by this time.
     #[must_use]
-    pub fn at_time(self, time: tollgate_core::clock::Timestamp) -> Self {
-        self.shared.options.store_clock.fix(time);
-        self
+    pub fn at_time(self, time: Timestamp) -> Self {
+        Self { fixed: Some(time), ..self }
     }
 
     /// Assumes that the servers' clock is ahead of this instance's.
@@ -214,7 +217,7 @@ impl RedisStore {
         let timeout_after = shared.options.timeout;
         let sent = async {
             let connection = shared.servers.connection(slot).await?;
-            let command = shared.options.command(runs.iter().copied(), keys);
+            let command = shared.options.command(runs.iter().copied(), keys, self.fixed);
             connection.send_script(&command, &script::load(keys)).await
         };
         let reply = tokio::time::timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Timeout));
@@ -232,7 +235,7 @@ impl CounterStore for RedisStore {
     fn decide_by<'a>(&'a self, request: &'a TagRequest, deadline: Option<Instant>) -> PendingDecision<'a> {
         let now = Instant::now();
         // The cache depends on the current time, not on that set by a test.
-        let is_cached = self.shared.options.store_clock.fixed().is_none();
+        let is_cached = self.fixed.is_none();
         if let Some(verdicts) =
             is_cached.then(|| self.shared.servers.decide_from_cache(request, now)).flatten()
         {
@@ -292,15 +295,10 @@ enum Topology {
 impl Topology {
     /// Has the owner of the request's keys decide it. A request whose outcome is unknown is not sent again, nor any
     /// after the deadline.
-    async fn decide(
-        &self,
-        request: &TagRequest,
-        made_at: Instant,
-        deadline: Instant,
-    ) -> Result<Verdicts, SendError> {
+    async fn decide(&self, request: &TagRequest, times: CallTimes) -> Result<Verdicts, SendError> {
         match self {
-            Self::Single(server) => server.decide(request, made_at, deadline).await,
-            Self::Cluster(cluster) => cluster.decide(request, made_at, deadline).await,
+            Self::Single(server) => server.decide(request, times).await,
+            Self::Cluster(cluster) => cluster.decide(request, times).await,
         }
     }
 

@@ -1,11 +1,7 @@
-//! The estimate of the servers' time, around which a call states the windows of a calendar; and the time of tests.
+//! The estimate of the servers' time, around which a call states the windows of a calendar.
 
-#[cfg(any(test, feature = "fuzzing"))]
-use std::sync::atomic::AtomicU64;
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use ::redis::RedisError;
 use tollgate_core::clock::{Clock, Timestamp};
@@ -21,36 +17,12 @@ const LOGGED_SECONDS: i64 = 60;
 pub(crate) struct StoreClock {
     /// Microseconds by which the servers' clock is ahead of this instance's.
     ahead: Arc<AtomicI64>,
-    /// Time by which the scripts decide in a test, in microseconds since the epoch; 0: the time of the servers.
-    #[cfg(any(test, feature = "fuzzing"))]
-    fixed: Arc<AtomicU64>,
 }
 
 impl StoreClock {
     /// The time at which a call is decided, about.
     pub(super) fn estimate(&self) -> Timestamp {
-        self.fixed().unwrap_or_else(|| Clock::Shifted(Arc::clone(&self.ahead)).now())
-    }
-
-    /// Tests alone set a time.
-    #[cfg(not(any(test, feature = "fuzzing")))]
-    pub(super) const fn fixed(&self) -> Option<Timestamp> {
-        None
-    }
-
-    /// The time that a test has set in place of the servers'.
-    #[cfg(any(test, feature = "fuzzing"))]
-    pub(super) fn fixed(&self) -> Option<Timestamp> {
-        match self.fixed.load(Ordering::Relaxed) {
-            0 => None,
-            micros => Some(Timestamp::from_micros(micros)),
-        }
-    }
-
-    /// Has the scripts decide by this time.
-    #[cfg(any(test, feature = "fuzzing"))]
-    pub(super) fn fix(&self, time: Timestamp) {
-        self.fixed.store(time.as_micros(), Ordering::Relaxed);
+        Clock::Shifted(Arc::clone(&self.ahead)).now()
     }
 
     pub(super) fn assume_ahead(&self, micros: i64) {
@@ -103,8 +75,5 @@ mod tests {
             let seconds = clock.estimate().seconds();
             assert!((86_400..90_000).contains(&seconds), "{seconds}");
         }
-        let fixed = Timestamp::from_micros(7);
-        clock.fix(fixed);
-        assert_eq!((clock.estimate(), clock.fixed()), (fixed, Some(fixed)));
     }
 }

@@ -210,9 +210,9 @@ impl Driver {
         for keys in loads {
             pipeline.add_command(script::load(*keys));
         }
-        for Command { keys, pending } in &commands {
-            let runs = pending.iter().map(|pending| pending.run());
-            pipeline.add_command(self.options.command(runs, *keys));
+        for command in &commands {
+            let runs = command.pending.iter().map(|pending| pending.run());
+            pipeline.add_command(self.options.command(runs, command.keys, command.fixed()));
         }
         metrics::sent(commands.iter().map(|command| command.pending.len()), callers.saturating_sub(requests));
         self.shared.queue.lock().latency.sent(requests);
@@ -246,7 +246,7 @@ impl Driver {
     /// to charge ahead for them.
     fn prepare(&self, pending: &mut PendingRequest, now: Instant) -> bool {
         pending.expire(now, &SendError::QueueTimeout);
-        if !pending.retain_waiting() || self.options.store_clock.fixed().is_some() {
+        if !pending.retain_waiting() || pending.fixed.is_some() {
             return !pending.waiters.is_empty();
         }
         let mut served = 0;

@@ -27,6 +27,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use tollgate_core::clock::Timestamp;
 use tollgate_metrics::Computed;
 use tollgate_runtime::log_budget::LogBudget;
 
@@ -63,8 +64,13 @@ pub(super) struct RequestOptions {
 
 impl RequestOptions {
     /// The command that decides runs, and nothing else.
-    pub(super) fn command<'a>(&self, runs: impl Iterator<Item = Run<'a>> + Clone, keys: CommandKeys) -> Cmd {
-        script::command(&self.key_prefix, runs, keys, &self.store_clock)
+    pub(super) fn command<'a>(
+        &self,
+        runs: impl Iterator<Item = Run<'a>> + Clone,
+        keys: CommandKeys,
+        fixed: Option<Timestamp>,
+    ) -> Cmd {
+        script::command(&self.key_prefix, runs, keys, fixed, &self.store_clock)
     }
 
     /// Reads the reply to a command that decides one request, once.
@@ -80,6 +86,16 @@ impl RequestOptions {
 }
 
 type DecisionResult = Result<Verdicts, SendError>;
+
+/// Times of a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallTimes {
+    pub(super) made_at: Instant,
+    /// When the caller stops waiting.
+    pub(super) deadline: Instant,
+    /// Time that a test has set, by which the script decides in place of the server's.
+    pub(super) fixed: Option<Timestamp>,
+}
 
 /// The queue and the connection of one server, whose tasks end when it is dropped.
 pub(super) struct Batcher {
@@ -161,22 +177,17 @@ impl Batcher {
     }
 
     /// Decides a request by sending it once. It is dropped unsent when its caller stops waiting, which is at `deadline`.
-    pub(super) async fn decide(
-        &self,
-        request: &TagRequest,
-        made_at: Instant,
-        deadline: Instant,
-    ) -> DecisionResult {
-        if deadline <= made_at {
+    pub(super) async fn decide(&self, request: &TagRequest, times: CallTimes) -> DecisionResult {
+        if times.deadline <= times.made_at {
             return Err(SendError::QueueTimeout);
         }
         let (sender, receiver) = oneshot::channel();
-        let was_empty = self.shared.queue.lock().push(request, made_at, deadline, sender)?;
+        let was_empty = self.shared.queue.lock().push(request, times, sender)?;
         if was_empty {
             self.shared.wakeup.notify_one();
         }
         let response = receiver.await;
-        store::metrics::DURATION.observe_time(made_at.elapsed());
+        store::metrics::DURATION.observe_time(times.made_at.elapsed());
         // The driver ends after the last handle.
         response.unwrap_or_else(|_| Err(SendError::NotConnected("shutting down".into())))
     }
@@ -207,8 +218,8 @@ impl Batcher {
     /// Sends each refund of unused tokens once.
     async fn refund(self: Arc<Self>, refunds: Requests, timeout: Duration) {
         let made_at = Instant::now();
-        let deadline = store::after(made_at, timeout);
-        for reply in join_all(refunds.iter().map(|request| self.decide(request, made_at, deadline))).await {
+        let times = CallTimes { made_at, deadline: store::after(made_at, timeout), fixed: None };
+        for reply in join_all(refunds.iter().map(|request| self.decide(request, times))).await {
             store::metrics::refund(reply.is_ok());
         }
     }

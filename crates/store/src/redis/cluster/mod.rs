@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tollgate_runtime::backoff::Backoff;
 
 use self::table::{Route, SlotTable};
-use super::batch::RequestOptions;
+use super::batch::{CallTimes, RequestOptions};
 use super::script::{self, CommandKeys, Run};
 use super::{connect::ConnectTemplate, connection::Connection, error::SendError, url::Address};
 use crate::request::{TagRequest, Verdicts};
@@ -116,21 +116,16 @@ impl Cluster {
     }
 
     /// Has the owner of the request's keys decide it.
-    pub(super) async fn decide(
-        &self,
-        request: &TagRequest,
-        made_at: Instant,
-        deadline: Instant,
-    ) -> Result<Verdicts, SendError> {
+    pub(super) async fn decide(&self, request: &TagRequest, times: CallTimes) -> Result<Verdicts, SendError> {
         if !matches!(*self.phase.borrow(), DiscoveryPhase::Discovered | DiscoveryPhase::Reached) {
             // Boxed, so that the future of the usual case is small.
-            Box::pin(self.wait_for_slots_until(deadline)).await?;
+            Box::pin(self.wait_for_slots_until(times.deadline)).await?;
         }
         let route = self.owner(request.slot())?;
-        match route.server.decide(request, made_at, deadline).await {
+        match route.server.decide(request, times).await {
             Ok(verdicts) => Ok(verdicts),
             // Boxed too.
-            Err(error) => Box::pin(self.decide_redirected(route, error, request, deadline)).await,
+            Err(error) => Box::pin(self.decide_redirected(route, error, request, times)).await,
         }
     }
 
@@ -151,9 +146,10 @@ impl Cluster {
         route: Route,
         error: SendError,
         request: &TagRequest,
-        deadline: Instant,
+        CallTimes { deadline, fixed, .. }: CallTimes,
     ) -> Result<Verdicts, SendError> {
-        let command = self.shared.options.command(iter::once(Run::once(request)), CommandKeys::OneSlot);
+        let run = iter::once(Run::once(request));
+        let command = self.shared.options.command(run, CommandKeys::OneSlot, fixed);
         let (slot, load) = (request.slot(), script::load(CommandKeys::OneSlot));
         let (reply, route) = self.retry_redirected(slot, route, error, &command, &load, deadline).await?;
         // That node's cache does not reflect this request.

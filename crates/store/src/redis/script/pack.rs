@@ -3,19 +3,22 @@
 use ::redis::{Cmd, cmd};
 use tollgate_core::algorithm::{Charging, Prefetch, RegionShare, budget::OPERATION_BIT};
 use tollgate_core::ban::{BanCheck, BanEffect};
-use tollgate_core::descriptor::Hits;
+use tollgate_core::{clock::Timestamp, descriptor::Hits};
 
 use super::*;
 use crate::redis::store_clock::StoreClock;
 use crate::request::{Cell, Check, Veto};
 
-/// The command that decides `runs`, in order, by `clock`.
+/// The command that decides `runs`, in order, by the clock of the server or at a fixed time. Its time by `clock` is about the
+/// server's.
 pub(crate) fn command<'a>(
     key_prefix: &[u8],
     runs: impl Iterator<Item = Run<'a>> + Clone,
     keys: CommandKeys,
+    fixed: Option<Timestamp>,
     clock: &StoreClock,
 ) -> Cmd {
+    let store_time = || fixed.unwrap_or_else(|| clock.estimate());
     let mut command = cmd("EVALSHA");
     let cells = runs.clone().flat_map(|run| &run.request.cells);
     let are_declared = keys != CommandKeys::AnySlotOfNode;
@@ -23,7 +26,7 @@ pub(crate) fn command<'a>(
     if are_declared {
         add_keys(&mut command, key_prefix, cells.clone());
     }
-    match clock.fixed() {
+    match fixed {
         None => command.arg(""),
         Some(time) => command.arg(time.as_micros()),
     };
@@ -41,7 +44,7 @@ pub(crate) fn command<'a>(
             packed.reserve(cell.checks.len().saturating_mul(CHECK_BYTES).saturating_add(CALL_BYTES));
             packed.extend_from_slice(&call_keys.to_le_bytes());
             packed.extend_from_slice(&run.times.to_le_bytes());
-            pack_cell(&mut packed, cell, run.request.charging, is_special, &mut prefetches, clock);
+            pack_cell(&mut packed, cell, run.request.charging, is_special, &mut prefetches, &store_time);
             let ban_count = pack_bans(&mut packed, cell, &mut reported);
             pack_shares(&mut packed, cell, ban_count);
             command.arg(packed.as_slice());
@@ -70,7 +73,7 @@ fn pack_cell<'a>(
     charging: Charging,
     is_special: bool,
     prefetches: &mut impl Iterator<Item = &'a Prefetch>,
-    clock: &StoreClock,
+    store_time: &impl Fn() -> Timestamp,
 ) {
     let is_tail = |check: &Check| check.applied_ban().is_some() || effective_share(check).is_some();
     let has_tail = cell.checks.iter().any(is_tail);
@@ -101,12 +104,12 @@ fn pack_cell<'a>(
             (special, _) => role | special,
         });
         if check.policy.is_budget() {
-            pack_budget(packed, check, clock);
+            pack_budget(packed, check, store_time);
             prefetches.next();
             continue;
         }
         packed.extend_from_slice(&f64::to_le_bytes(signed_hits(check)));
-        for parameter in check.policy.script_parameters(|| clock.estimate()) {
+        for parameter in check.policy.script_parameters(store_time) {
             packed.extend_from_slice(&pack_parameter(parameter));
         }
         let prefetch = prefetches.next().and_then(|prefetch| effective_prefetch(check, *prefetch));
@@ -185,7 +188,7 @@ const fn pack_number(number: u64) -> [u8; 8] {
 
 /// Appends hits, parameters and the last field of a check.
 #[allow(clippy::float_arithmetic)] // A sign changes no digits.
-fn pack_budget(packed: &mut Vec<u8>, check: &Check, clock: &StoreClock) {
+fn pack_budget(packed: &mut Vec<u8>, check: &Check, store_time: impl FnOnce() -> Timestamp) {
     let number = |number: u64| number as f64;
     let none = [0; 8];
     let (operation, signed, extra) = match check.hits {
@@ -200,7 +203,7 @@ fn pack_budget(packed: &mut Vec<u8>, check: &Check, clock: &StoreClock) {
         Hits::Settle { lease, used } => (BUDGET_SETTLE, number(used.min(Hits::MAX)), lease.to_bytes()),
         Hits::Release(lease) => (BUDGET_CANCEL, 0.0, lease.to_bytes()),
     };
-    let [limit, terms] = check.policy.script_parameters(|| clock.estimate());
+    let [limit, terms] = check.policy.script_parameters(store_time);
     packed.extend_from_slice(&f64::to_le_bytes(signed));
     packed.extend_from_slice(&pack_parameter(limit));
     packed.extend_from_slice(&pack_parameter(terms | (i64::from(operation) << OPERATION_BIT)));

@@ -13,7 +13,7 @@ use std::{sync::atomic::AtomicU64, time::Duration};
 
 use ::redis::{Pipeline, Value};
 use tokio::time::Instant;
-use tollgate_core::{RecordId, algorithm::Algorithm};
+use tollgate_core::{RecordId, algorithm::Algorithm, clock::Timestamp};
 
 use super::queue::{BoxedRequest, PendingRequest};
 use crate::redis::connection::{Connection, LiveConnection};
@@ -57,6 +57,13 @@ const MAX_DISTRUST: usize = 1_024;
 pub(super) struct Command {
     pub(super) keys: CommandKeys,
     pub(super) pending: Vec<BoxedRequest>,
+}
+
+impl Command {
+    /// Time that a test has set for all of its calls.
+    pub(super) fn fixed(&self) -> Option<Timestamp> {
+        self.pending.first().and_then(|first| first.fixed)
+    }
 }
 
 /// The keys of the next commands on a connection.
@@ -185,7 +192,7 @@ impl AcrossSlots {
         }
     }
 
-    /// Distributes calls over commands. In commands of several, calls with the same checks follow each other, since the script
+    /// Distributes calls over commands: those of a command are decided by one clock. In commands of several, calls with the same checks follow each other, since the script
     /// reads the checks of such calls once; otherwise calls keep their order.
     pub(super) fn split(&mut self, mut pending: Vec<BoxedRequest>, now: Instant) -> Vec<Command> {
         self.apart.retain(|(_, until)| *until > now);
@@ -207,7 +214,10 @@ impl AcrossSlots {
             let work = work(&pending);
             match commands.last_mut() {
                 Some(command)
-                    if command.keys == keys && command.pending.len() < max_calls && work <= work_left =>
+                    if command.keys == keys
+                        && command.pending.len() < max_calls
+                        && work <= work_left
+                        && command.fixed() == pending.fixed =>
                 {
                     work_left = work_left.saturating_sub(work);
                     command.pending.push(pending);

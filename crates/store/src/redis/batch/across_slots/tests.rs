@@ -11,8 +11,12 @@ fn request(value: &str) -> TagRequest {
 }
 
 fn pending(value: &str) -> BoxedRequest {
+    pending_at(value, None)
+}
+
+fn pending_at(value: &str, fixed: Option<Timestamp>) -> BoxedRequest {
     let (sender, _) = oneshot::channel();
-    Box::new(PendingRequest::new(request(value), Waiter::new(sender, Instant::now()), None))
+    Box::new(PendingRequest::new(request(value), fixed, Waiter::new(sender, Instant::now()), None))
 }
 
 fn several(count: usize) -> Vec<BoxedRequest> {
@@ -130,11 +134,14 @@ fn commands_have_one_slot_until_a_probe_of_two_slots_succeeds() {
 }
 
 #[test]
-fn a_call_alone_has_a_command_of_one_slot() {
+fn a_call_alone_and_calls_of_different_clocks_have_commands_of_their_own() {
     let now = Instant::now();
     let mut slots = granted(now);
-    assert_eq!(sizes(&slots.split(several(2), now)), [(CommandKeys::AnySlotOfNode, 2)]);
-    assert_eq!(sizes(&slots.split(several(1), now)), [(CommandKeys::OneSlot, 1)]);
+    let fixed = |value| pending_at(value, Some(Timestamp::from_micros(7)));
+    let parts = [several(2), vec![fixed("a"), fixed("b"), fixed("c")], several(1)];
+    let mixed = parts.into_iter().flatten().collect();
+    let across = CommandKeys::AnySlotOfNode;
+    assert_eq!(sizes(&slots.split(mixed, now)), [(across, 2), (across, 3), (CommandKeys::OneSlot, 1)]);
 }
 
 #[test]

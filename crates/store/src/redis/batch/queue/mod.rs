@@ -11,9 +11,9 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 use tollgate_core::algorithm::{Algorithm, Charging};
-use tollgate_core::descriptor::Hits;
+use tollgate_core::{clock::Timestamp, descriptor::Hits};
 
-use super::DecisionResult;
+use super::{CallTimes, DecisionResult};
 use crate::redis::error::SendError;
 use crate::redis::script::Run;
 use crate::request::{Check, TagRequest};
@@ -80,8 +80,7 @@ impl Queue {
     pub(super) fn push(
         &mut self,
         request: &TagRequest,
-        made_at: Instant,
-        deadline: Instant,
+        CallTimes { made_at, deadline, fixed }: CallTimes,
         sender: oneshot::Sender<DecisionResult>,
     ) -> Result<bool, SendError> {
         self.ensure_available()?;
@@ -98,7 +97,8 @@ impl Queue {
         let Self { queued, coalescable, head, callers, .. } = self;
         // Requests that can be coalesced have the same charging.
         let is_identical = |sequence: &u64| {
-            pending_at(queued, *head, *sequence).is_some_and(|known| known.request.cells == request.cells)
+            pending_at(queued, *head, *sequence)
+                .is_some_and(|known| known.fixed == fixed && known.request.cells == request.cells)
         };
         let known = hash.and_then(|hash| coalescable.find(hash, is_identical).copied());
         if let Some(pending) = known.and_then(|sequence| queued.get_mut(place(*head, sequence)?)) {
@@ -114,7 +114,7 @@ impl Queue {
             coalescable.insert_unique(hash, sequence, |sequence| hash_at(queued, *head, *sequence));
         }
         *callers = callers.saturating_add(1);
-        queued.push_back(Box::new(PendingRequest::new(request.clone(), waiter, hash)));
+        queued.push_back(Box::new(PendingRequest::new(request.clone(), fixed, waiter, hash)));
         Ok(was_empty)
     }
 
@@ -289,6 +289,8 @@ pub(super) type BoxedRequest = Box<PendingRequest>;
 #[derive(Debug)]
 pub(super) struct PendingRequest {
     pub(super) request: TagRequest,
+    /// Time that a test has set.
+    pub(super) fixed: Option<Timestamp>,
     pub(super) waiters: SmallVec<[Waiter; 1]>,
     /// Number of times it was sent to a server without the script.
     pub(super) attempts: u32,
@@ -307,9 +309,14 @@ pub(super) struct Waiter {
 }
 
 impl PendingRequest {
-    pub(super) fn new(request: TagRequest, first: Waiter, hash: Option<u64>) -> Self {
+    pub(super) fn new(
+        request: TagRequest,
+        fixed: Option<Timestamp>,
+        first: Waiter,
+        hash: Option<u64>,
+    ) -> Self {
         let waiters = SmallVec::from_iter([first]);
-        Self { request, waiters, attempts: 0, hash, attachment: Attachment::default() }
+        Self { request, fixed, waiters, attempts: 0, hash, attachment: Attachment::default() }
     }
 
     /// The request with its repetitions, as the script reads it.

@@ -25,7 +25,7 @@ impl Queued {
         let (sender, response) = oneshot::channel();
         self.responses.push(response);
         let deadline = self.started + Duration::from_millis(millis);
-        self.queue.push(request, self.started, deadline, sender)
+        self.queue.push(request, CallTimes { made_at: self.started, deadline, fixed: None }, sender)
     }
 
     fn push_now(&mut self, request: &TagRequest) -> bool {
