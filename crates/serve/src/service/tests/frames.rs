@@ -1,4 +1,4 @@
-//! Encoded responses, which are the same for both readers of requests, and equal the encoding of their messages.
+//! Frames, which are the same for both readers of requests, and canonical: decoding and encoding one yields it again.
 
 use futures_util::FutureExt as _;
 use proptest::prelude::*;
@@ -57,7 +57,7 @@ impl Twins {
 }
 
 #[tokio::test]
-async fn a_frame_is_the_encoding_of_the_message() {
+async fn both_readers_of_requests_yield_the_same_canonical_frame() {
     let plain = ResponseOptions { dynamic_metadata: false, ..options(HeaderStyle::Off) };
     let header_names = HeaderNames { reset_at: Some("X-Reset-At".to_owned()), ..HeaderNames::default() };
     let all = [
@@ -145,7 +145,7 @@ fn any_descriptor() -> impl Strategy<Value = RateLimitDescriptor> {
 
 proptest! {
     #[test]
-    fn any_request_has_the_frame_of_its_message(
+    fn any_request_has_the_same_canonical_frame_from_both_readers(
         requests in prop::collection::vec((prop::collection::vec(any_descriptor(), 0..4), 0..3_u32), 1..12),
         style in 0..3_usize,
         problem_body in any::<bool>(),

@@ -4,7 +4,7 @@ use prost_types::value::Kind;
 
 use super::*;
 
-const RULES: &str = "
+pub(super) const RULES: &str = "
 domain: d
 descriptors:
 - {key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 2}}

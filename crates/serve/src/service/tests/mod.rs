@@ -4,6 +4,7 @@ mod bans;
 mod decisions;
 mod examples;
 mod denials;
+mod fields;
 mod frames;
 mod leases;
 mod lists;
