@@ -8,8 +8,10 @@ use std::{fs::File, path::Path, sync::Arc, thread};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use prost::Message as _;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::spawn_blocking;
+use tollgate_core::lease::LeaseId;
 use tollgate_fixtures::{HTTP2_START, temporary_file};
 use tollgate_gate::SHOULD_RATE_LIMIT_PATH;
 use tollgate_proto::envoy::service::ratelimit::v3::{
@@ -63,6 +65,15 @@ impl RateLimitService for Stub {
 impl UnaryService for Stub {
     fn answer(&self, metadata: MetadataMap, message: Bytes, _: Option<Duration>) -> AnswerFuture<'_> {
         answer_decoded(self, metadata, &message)
+    }
+
+    fn answer_reservation(
+        &self,
+        metadata: MetadataMap,
+        request: RateLimitRequest,
+        _: Option<LeaseId>,
+    ) -> AnswerFuture<'_> {
+        answer_decoded(self, metadata, &request.encode_to_vec())
     }
 }
 

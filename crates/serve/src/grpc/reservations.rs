@@ -2,18 +2,19 @@
 
 use std::{num::NonZeroU64, sync::Arc};
 
-use prost_types::value::Kind;
 use sha2::{Digest as _, Sha256};
 use tollgate_core::lease::{self, LeaseId};
+use tollgate_limiter::decision::Code as DecisionCode;
 use tollgate_proto::envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
-use tollgate_proto::envoy::service::ratelimit::v3::{
-    RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server::RateLimitService,
-};
+use tollgate_proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response};
 use tollgate_proto::tollgate::reservation::v1::{
     CommitRequest, CommitResponse, Descriptor, ReserveRequest, ReserveResponse,
     reservation_service_server::ReservationService, reserve_response,
 };
 use tonic::{Code, Request, Response, Status, async_trait};
+
+use super::unary::UnaryService;
+use crate::service::Answer;
 
 /// Maximum length of a caller's identifier of a reservation.
 const MAX_ID_BYTES: usize = 128;
@@ -23,21 +24,17 @@ const MAX_ID_BYTES: usize = 128;
 pub(super) struct Reservations<T>(pub(super) Arc<T>);
 
 #[async_trait]
-impl<T: RateLimitService> ReservationService for Reservations<T> {
+impl<T: UnaryService> ReservationService for Reservations<T> {
     async fn reserve(&self, request: Request<ReserveRequest>) -> Result<Response<ReserveResponse>, Status> {
-        let (metadata, mut extensions, message) = request.into_parts();
+        let (metadata, _, message) = request.into_parts();
         let ReserveRequest { domain, descriptors, amount, id } = message;
         let amount = NonZeroU64::new(amount)
             .ok_or_else(|| Status::invalid_argument("amount is 0; expected at least 1"))?;
-        if !id.is_empty() {
-            extensions.insert(lease_of(&domain, &id)?);
-        }
+        let lease = if id.is_empty() { None } else { Some(lease_of(&domain, &id)?) };
         let descriptors = rate_limit_descriptors(descriptors, amount.get(), None);
         let request = RateLimitRequest { domain, descriptors, ..RateLimitRequest::default() };
-        let request = Request::from_parts(metadata, extensions, request);
-        match self.0.should_rate_limit(request).await {
-            // What was reserved stays in the extensions, to be released if the caller does not read the response.
-            Ok(response) => Ok(response.map(|response| reserved(&response, id))),
+        match self.0.answer_reservation(metadata, request, lease).await {
+            Ok(answer) => Ok(reserved(answer, id)),
             Err(status) if status.code() == Code::AlreadyExists => {
                 let code = reserve_response::Code::IdConflict.into();
                 Ok(Response::new(ReserveResponse { code, ..ReserveResponse::default() }))
@@ -47,7 +44,7 @@ impl<T: RateLimitService> ReservationService for Reservations<T> {
     }
 
     async fn commit(&self, request: Request<CommitRequest>) -> Result<Response<CommitResponse>, Status> {
-        let (metadata, extensions, message) = request.into_parts();
+        let (metadata, _, message) = request.into_parts();
         let CommitRequest { domain, descriptors, id, used } = message;
         if id.is_empty() {
             return Err(Status::invalid_argument("id is empty; expected that of a reservation"));
@@ -55,7 +52,7 @@ impl<T: RateLimitService> ReservationService for Reservations<T> {
         let lease = lease_of(&domain, &id)?;
         let descriptors = rate_limit_descriptors(descriptors, used, Some(lease));
         let request = RateLimitRequest { domain, descriptors, ..RateLimitRequest::default() };
-        self.0.should_rate_limit(Request::from_parts(metadata, extensions, request)).await?;
+        self.0.answer_reservation(metadata, request, None).await?;
         Ok(Response::new(CommitResponse {}))
     }
 }
@@ -101,16 +98,15 @@ fn rate_limit_descriptors(
     descriptors.into_iter().map(convert).collect()
 }
 
-/// The response to a reservation with the caller's identifier, if there is one.
-fn reserved(response: &RateLimitResponse, id: String) -> ReserveResponse {
-    let fields = response.dynamic_metadata.as_ref().map(|metadata| &metadata.fields);
-    let lease = fields.and_then(|fields| match fields.get(lease::KEY)?.kind.as_ref()? {
-        Kind::StringValue(lease) => Some(lease.clone()),
-        _ => None,
-    });
-    let limited = || response.statuses.iter().filter(|status| status.current_limit.is_some());
-    let code = match (response.overall_code(), &lease) {
-        (rate_limit_response::Code::OverLimit, _) => reserve_response::Code::Denied,
+/// The response to a reservation with the caller's identifier, if there is one. Its extensions hold what was reserved, which
+/// is released if the caller does not read the response.
+fn reserved(answer: Answer, id: String) -> Response<ReserveResponse> {
+    // What was reserved has a name even if the frame cannot be decoded.
+    let message = answer.message().unwrap_or_default();
+    let lease = answer.permits.as_ref().map(|permits| permits.lease().to_string());
+    let limited = || message.statuses.iter().filter(|status| status.current_limit.is_some());
+    let code = match (answer.code, &lease) {
+        (DecisionCode::OverLimit, _) => reserve_response::Code::Denied,
         (_, Some(_)) => reserve_response::Code::Reserved,
         (_, None) => reserve_response::Code::NotLimited,
     };
@@ -119,12 +115,16 @@ fn reserved(response: &RateLimitResponse, id: String) -> ReserveResponse {
         // A part of a second is a second.
         wait.seconds.saturating_add(i64::from(wait.nanos > 0))
     });
-    ReserveResponse {
+    let mut response = Response::new(ReserveResponse {
         code: code.into(),
         id: lease.map(|lease| if id.is_empty() { lease } else { id }).unwrap_or_default(),
         remaining: limited().map(|status| status.limit_remaining.into()).min().unwrap_or_default(),
         retry_after_seconds: wait.max().and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or_default(),
+    });
+    if let Some(permits) = answer.permits {
+        response.extensions_mut().insert(permits);
     }
+    response
 }
 
 #[cfg(test)]

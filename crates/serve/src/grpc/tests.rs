@@ -5,9 +5,11 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use h2::client::{self, ResponseFuture, SendRequest};
 use parking_lot::Mutex;
+use prost::Message as _;
 use tokio::io::{AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::{JoinHandle, yield_now};
 use tokio_util::sync::CancellationToken;
+use tollgate_core::lease::LeaseId;
 use tollgate_fixtures::{HTTP2_START, frame, settings};
 use tollgate_gate::SHOULD_RATE_LIMIT_PATH;
 use tollgate_proto::envoy::service::ratelimit::v3::{
@@ -44,6 +46,15 @@ impl RateLimitService for Recorder {
 impl UnaryService for Recorder {
     fn answer(&self, metadata: MetadataMap, message: Bytes, _: Option<Duration>) -> AnswerFuture<'_> {
         answer_decoded(self, metadata, &message)
+    }
+
+    fn answer_reservation(
+        &self,
+        metadata: MetadataMap,
+        request: RateLimitRequest,
+        _: Option<LeaseId>,
+    ) -> AnswerFuture<'_> {
+        answer_decoded(self, metadata, &request.encode_to_vec())
     }
 }
 

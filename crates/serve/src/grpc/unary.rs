@@ -18,9 +18,9 @@ use prost::Message as _;
 use tollgate_core::lease::LeaseId;
 use tollgate_gate::SHED_MESSAGE;
 use tollgate_limiter::Deadline;
-use tollgate_proto::envoy::service::ratelimit::v3::{
-    RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
-};
+use tollgate_proto::envoy::service::ratelimit::v3::RateLimitRequest;
+#[cfg(any(test, feature = "fuzzing"))]
+use tollgate_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use tollgate_telemetry::traces::{Span, Tracer};
 use tonic::{Code, Status, body::Body, metadata::MetadataMap};
 
@@ -158,10 +158,19 @@ impl Future for ShedCall {
     }
 }
 
-/// Service that answers a call from the bytes of its message.
-pub trait UnaryService: RateLimitService {
-    /// Answers a call with this metadata, which has waited for some time; with `None`, no time is left to call the store.
+/// Service behind `ShouldRateLimit`, `/json` and reservations.
+pub trait UnaryService: Send + Sync + 'static {
+    /// Answers a call, from the bytes of its message, that has waited for some time; `None`: no time is left to call the store.
     fn answer(&self, metadata: MetadataMap, message: Bytes, waited: Option<Duration>) -> AnswerFuture<'_>;
+
+    /// Answers the request of a reservation, under `lease` if the caller names one, or of its settlement. The answer does not
+    /// describe the request, so that it can be decoded whatever the metadata of rules.
+    fn answer_reservation(
+        &self,
+        metadata: MetadataMap,
+        request: RateLimitRequest,
+        lease: Option<LeaseId>,
+    ) -> AnswerFuture<'_>;
 }
 
 type AnswerResult = Result<Answer, Status>;
@@ -184,7 +193,7 @@ pub fn answer_decoded<'a>(
     Either::Right(response.map(|response| Ok(Answer::framed(response?.get_ref()))).boxed())
 }
 
-/// [`Service`] behind the generated trait. Permits of the lease that a response names are in its extensions.
+/// [`Service`] with traces, which answers in terms of gRPC.
 #[derive(Debug)]
 pub struct RateLimitAdapter {
     pub service: Service,
@@ -241,6 +250,17 @@ impl UnaryService for RateLimitAdapter {
         // The dropped attempt may have charged, and must not be repeated.
         Either::Left(ready(answer.unwrap_or_else(|| Err(Status::internal("no answer")))))
     }
+
+    fn answer_reservation(
+        &self,
+        metadata: MetadataMap,
+        request: RateLimitRequest,
+        lease: Option<LeaseId>,
+    ) -> AnswerFuture<'_> {
+        let service = self.service.for_reservation(lease);
+        let deadline = self.deadline(&metadata, Some(Duration::ZERO));
+        Either::Right(async move { self.respond(&service, &metadata, &request, deadline).await }.boxed())
+    }
 }
 
 fn decode(message: &[u8]) -> Result<RateLimitRequest, Status> {
@@ -248,32 +268,6 @@ fn decode(message: &[u8]) -> Result<RateLimitRequest, Status> {
         refused("malformed", None, &error.to_string());
         Status::internal(error.to_string())
     })
-}
-
-type ResponseFuture<'a> = BoxFuture<'a, Result<tonic::Response<RateLimitResponse>, Status>>;
-
-impl RateLimitService for RateLimitAdapter {
-    fn should_rate_limit<'s, 'a>(&'s self, request: tonic::Request<RateLimitRequest>) -> ResponseFuture<'a>
-    where
-        's: 'a,
-        Self: 'a,
-    {
-        Box::pin(async move {
-            let metadata = request.metadata();
-            // Named by the caller.
-            let lease = request.extensions().get::<LeaseId>().copied();
-            let named = lease.map(|lease| self.service.clone().with_lease(lease));
-            let service = named.as_ref().unwrap_or(&self.service);
-            let deadline = self.deadline(metadata, Some(Duration::ZERO));
-            let answer = self.respond(service, metadata, request.get_ref(), deadline).await?;
-            let message = answer.message().map_err(|error| Status::internal(error.to_string()))?;
-            let mut response = tonic::Response::new(message);
-            if let Some(permits) = answer.permits {
-                response.extensions_mut().insert(permits);
-            }
-            Ok(response)
-        })
-    }
 }
 
 /// Maps failures to UNAVAILABLE, so that the proxy's `failure_mode_deny` applies. Being over the limit is not an

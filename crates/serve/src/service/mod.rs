@@ -17,6 +17,8 @@ use prost::{DecodeError, Message as _};
 use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
 use tollgate_limiter::decision::{Code, Decision};
 use tollgate_limiter::{Deadline, HeldPermits, Limiter};
+#[cfg(any(test, feature = "fuzzing"))]
+use tollgate_proto::envoy::service::ratelimit::v3::rate_limit_response;
 use tollgate_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tollgate_store::StoreError;
 use tollgate_telemetry::traces::Span;
@@ -50,7 +52,7 @@ impl Answer {
     /// Decodes the response.
     ///
     /// # Errors
-    /// None: the frame was encoded here.
+    /// If it describes metadata of a rule that is nested more deeply than a protobuf message may be.
     pub fn message(&self) -> Result<RateLimitResponse, DecodeError> {
         RateLimitResponse::decode(self.frame.get(frame::PREFIX_BYTES..).unwrap_or_default())
     }
@@ -58,9 +60,10 @@ impl Answer {
     /// The answer of a stub.
     #[cfg(any(test, feature = "fuzzing"))]
     pub fn framed(message: &RateLimitResponse) -> Self {
-        let prefix = frame::prefix(message.encoded_len());
-        let frame = [&prefix[..], &message.encode_to_vec()].concat().into();
-        Self { frame, code: Code::Ok, permits: None }
+        let length = message.encoded_len() as u32;
+        let frame = [&[0], &length.to_be_bytes()[..], &message.encode_to_vec()].concat().into();
+        let is_over = message.overall_code() == rate_limit_response::Code::OverLimit;
+        Self { frame, code: if is_over { Code::OverLimit } else { Code::Ok }, permits: None }
     }
 }
 
@@ -113,10 +116,14 @@ impl Service {
         Self { limiter, options, banned: BannedFrames::default() }
     }
 
-    /// Acquires permits and reserves hits under `lease`, as which the caller names them.
+    /// Returns a service for reservations, whose responses do not describe the request. It acquires permits and reserves hits
+    /// under `lease`, if the caller names one.
     #[must_use]
-    pub fn with_lease(self, lease: LeaseId) -> Self {
-        Self { limiter: Limiter { lease: Some(lease), ..self.limiter }, ..self }
+    pub fn for_reservation(&self, lease: Option<LeaseId>) -> Self {
+        let mut service = self.clone();
+        service.limiter.lease = lease;
+        service.options.dynamic_metadata = false;
+        service
     }
 
     /// Decides `request` before the deadline, and records the outcome in `span` and in metrics.

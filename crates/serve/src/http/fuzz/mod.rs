@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use prost::Message as _;
 use tollgate_core::clock::{Clock, Timestamp};
@@ -44,11 +45,11 @@ pub fn request(bytes: &[u8]) {
     let parts = PARTS.as_ref();
     assert!(parts.is_some(), "no service");
     let Some((service, codec)) = parts else { return };
-    let request = match bytes.first() {
+    let message = match bytes.first() {
         Some(b'{') => codec.decode(bytes).ok(),
-        _ => RateLimitRequest::decode(bytes).ok(),
+        _ => Some(Bytes::copy_from_slice(bytes)),
     };
-    let Some(request) = request else { return };
+    let Some(request) = message.and_then(|message| RateLimitRequest::decode(message).ok()) else { return };
     match service.respond(&request, Deadline::UNKNOWN, &mut Span::off()).now_or_never() {
         Some(Ok(response)) => {
             let message = response.message();
@@ -57,7 +58,7 @@ pub fn request(bytes: &[u8]) {
             assert_eq!(message.statuses.len(), request.descriptors.len());
             assert_ne!(message.overall_code(), Code::Unknown);
             response.permits.iter().for_each(HeldPermits::hand_over);
-            assert!(codec.encode(&message).is_ok());
+            assert!(codec.encode(&response.frame).is_ok());
         }
         Some(Err(error)) => assert!(matches!(error, RequestError::Invalid { .. }), "{error}"),
         None => assert!(!service.decides_at_once(), "the memory store responds without waiting"),

@@ -9,10 +9,9 @@ use axum::http::{StatusCode, Uri, header::CONTENT_TYPE};
 use axum::routing::{MethodRouter, any, get};
 use axum::{Router, middleware::from_fn, response::IntoResponse};
 use tollgate_metrics::Exporter;
-use tollgate_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 
 use super::cached_page::CachedPage;
-use crate::readiness::Readiness;
+use crate::{grpc::unary::UnaryService, readiness::Readiness};
 
 pub use self::json::DescriptorError;
 
@@ -33,7 +32,7 @@ pub struct PublicParts<T> {
 ///
 /// # Errors
 /// If the embedded protobuf descriptors are broken, which the tests of a build exclude.
-pub fn router<T: RateLimitService>(parts: PublicParts<T>) -> Result<Router, DescriptorError> {
+pub fn router<T: UnaryService>(parts: PublicParts<T>) -> Result<Router, DescriptorError> {
     let endpoint = json::JsonEndpoint { rate_limit: parts.rate_limit, codec: json::JsonCodec::new()? };
     let json = any(json::should_rate_limit::<T>).layer(from_fn(json::refuse_web_pages));
     Ok(Router::new()

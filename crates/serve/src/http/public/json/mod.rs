@@ -4,7 +4,7 @@
 //! needs the content type of JSON, and an `Origin`, which only browsers send, has to be that of this port at an address or
 //! `localhost`, since any other name may be an attacker's that resolves to this port (DNS rebinding).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::extract::{self, State, rejection::BytesRejection};
 use axum::http::StatusCode;
@@ -14,14 +14,13 @@ use axum::{body::Bytes, middleware::Next};
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde_json::json;
-use tollgate_limiter::HeldPermits;
+use tollgate_limiter::{HeldPermits, decision::Code};
 use tollgate_proto::FILE_DESCRIPTOR_SET;
-use tollgate_proto::envoy::service::ratelimit::v3::{
-    RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server::RateLimitService,
-};
-use tonic::{Code, Request, Status};
+use tonic::{Status, metadata::MetadataMap};
 
+use crate::grpc::unary::UnaryService;
 use crate::http::origin::{host, is_address_or_localhost, is_cross_origin, is_json};
+use crate::service::frame::PREFIX_BYTES;
 
 /// The embedded protobuf descriptors are unusable.
 #[derive(Debug, thiserror::Error)]
@@ -53,19 +52,19 @@ impl JsonCodec {
         Ok(Self { request: find("RateLimitRequest")?, response: find("RateLimitResponse")? })
     }
 
-    /// Decodes a request. Fields may have their JSON or their protobuf names; unknown fields are refused.
-    pub(in crate::http) fn decode(&self, body: &[u8]) -> Result<RateLimitRequest, String> {
+    /// Encodes a request in protobuf. Fields may have their JSON or their protobuf names; unknown fields are refused.
+    pub(in crate::http) fn decode(&self, body: &[u8]) -> Result<Bytes, String> {
         let mut reader = serde_json::Deserializer::from_slice(body);
         let message = DynamicMessage::deserialize(self.request.clone(), &mut reader);
         let message = message.and_then(|message| reader.end().map(|()| message));
-        let message = message.map_err(|error| error.to_string())?;
-        message.transcode_to().map_err(|error| error.to_string())
+        message.map(|message| message.encode_to_vec().into()).map_err(|error| error.to_string())
     }
 
-    /// Encodes a response without the fields that have their default value.
-    pub(in crate::http) fn encode(&self, response: &RateLimitResponse) -> Result<Vec<u8>, String> {
-        let encoded = response.encode_to_vec();
-        let message = DynamicMessage::decode(self.response.clone(), encoded.as_slice());
+    /// Encodes a framed response in JSON, without the fields that have their default value. Fails if it describes metadata of
+    /// a rule that is nested more deeply than a protobuf message may be.
+    pub(in crate::http) fn encode(&self, frame: &[u8]) -> Result<Vec<u8>, String> {
+        let message = frame.get(PREFIX_BYTES..).unwrap_or_default();
+        let message = DynamicMessage::decode(self.response.clone(), message);
         let message = message.map_err(|error| error.to_string())?;
         serde_json::to_vec(&message).map_err(|error| error.to_string())
     }
@@ -89,7 +88,7 @@ pub(super) async fn refuse_web_pages(request: extract::Request, next: Next) -> R
 }
 
 /// Handles a call. Responds with 200 or 429 and the response message, or with another status and an error.
-pub(super) async fn should_rate_limit<T: RateLimitService>(
+pub(super) async fn should_rate_limit<T: UnaryService>(
     State(endpoint): State<Arc<JsonEndpoint<T>>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
@@ -97,25 +96,23 @@ pub(super) async fn should_rate_limit<T: RateLimitService>(
         Ok(body) => body,
         Err(rejection) => return error(rejection.status(), &rejection.body_text()),
     };
-    let request = match endpoint.codec.decode(&body) {
-        Ok(request) => request,
+    let message = match endpoint.codec.decode(&body) {
+        Ok(message) => message,
         Err(message) => return error(StatusCode::BAD_REQUEST, &message),
     };
-    let mut response = match endpoint.rate_limit.should_rate_limit(Request::new(request)).await {
-        Ok(response) => response,
+    let answer = endpoint.rate_limit.answer(MetadataMap::new(), message, Some(Duration::ZERO)).await;
+    let answer = match answer {
+        Ok(answer) => answer,
         Err(status) => return error(http_status(&status), status.message()),
     };
-    let permits: Option<HeldPermits> = response.extensions_mut().remove();
-    let message = response.into_inner();
-    let status = match message.overall_code() {
-        rate_limit_response::Code::Ok => StatusCode::OK,
-        rate_limit_response::Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
-        rate_limit_response::Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+    let status = match answer.code {
+        Code::Ok => StatusCode::OK,
+        Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
     };
-    match endpoint.codec.encode(&message) {
+    match endpoint.codec.encode(&answer.frame) {
         Ok(text) => {
             // Whether the client reads the response is unknown; an unreleased lease expires by its time to live.
-            permits.inspect(HeldPermits::hand_over);
+            answer.permits.iter().for_each(HeldPermits::hand_over);
             (status, [(CONTENT_TYPE, "application/json")], text).into_response()
         }
         Err(message) => error(StatusCode::INTERNAL_SERVER_ERROR, &message),
@@ -124,8 +121,8 @@ pub(super) async fn should_rate_limit<T: RateLimitService>(
 
 fn http_status(status: &Status) -> StatusCode {
     match status.code() {
-        Code::InvalidArgument => StatusCode::BAD_REQUEST,
-        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        tonic::Code::InvalidArgument => StatusCode::BAD_REQUEST,
+        tonic::Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
