@@ -318,8 +318,8 @@ impl Future for ResponseFuture {
     }
 }
 
-/// Content type of gRPC, which may be followed by `+` and a message format or by `;` and parameters. For this one, a web page
-/// makes a browser first send a CORS preflight request, which is refused here.
+/// Content type of gRPC, which may be followed by `+` and a message format or by `;` and parameters. With this content
+/// type, a browser first sends a CORS preflight request for a web page, which is refused here.
 const GRPC: &[u8] = b"application/grpc";
 
 /// Reason why a request is no gRPC call.

@@ -93,7 +93,8 @@ impl BannedFrames {
 fn banned<'p>(parts: &'p Parts<'_, '_, '_>) -> Option<(&'p Limited<'p>, State)> {
     let decision = parts.decision;
     let [Status::Limited(limited)] = &*decision.statuses else { return None };
-    let is_other = decision.degraded.is_some()
+    let is_other = parts.permits.is_some()
+        || decision.degraded.is_some()
         || decision.listed.is_some()
         || decision.shed.is_some()
         || limited.is_quota

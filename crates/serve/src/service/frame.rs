@@ -1,5 +1,5 @@
-//! Encoding of a decision as the frame of a response: a message of gRPC with its length before it. It is written without a
-//! message in memory, and its allocations.
+//! Encoding of a decision as the frame of a response: a message of gRPC with its length before it. No message is
+//! built in memory for it.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(super) fn encode(
 ) -> Bytes {
     let decision = parts.decision;
     let mut bytes = FrameBytes::new();
-    bytes.extend_from_slice(&prefix(0));
+    bytes.extend_from_slice(&[0; PREFIX_BYTES]);
     number(&mut bytes, OVERALL_CODE, code(decision.code) as u64);
     for each in &decision.statuses {
         message(&mut bytes, STATUSES, |bytes| status(bytes, each, decision.shed));
@@ -57,17 +57,12 @@ pub(super) fn encode(
         text(&mut bytes, RAW_BODY, &problem::body(parts));
     }
     add_metadata(&mut bytes, options, parts, request);
-    let prefix = prefix(bytes.len() - PREFIX_BYTES);
-    if let Some(place) = bytes.first_chunk_mut() {
-        *place = prefix;
+    // Far below 4 GiB: one status for each descriptor of a request.
+    let length = u32::try_from(bytes.len() - PREFIX_BYTES).unwrap_or(u32::MAX);
+    if let Some([_, place @ ..]) = bytes.first_chunk_mut::<PREFIX_BYTES>() {
+        *place = length.to_be_bytes();
     }
     Bytes::copy_from_slice(&bytes)
-}
-
-/// Prefix of a message that is not compressed. Its length is far below 4 GiB: one status for each descriptor of a request.
-pub(super) fn prefix(length: usize) -> [u8; PREFIX_BYTES] {
-    let [a, b, c, d] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
-    [0, a, b, c, d]
 }
 
 /// Writes the status of a descriptor; `retry_after` is the time after which a request that was shed may be retried.
@@ -104,16 +99,16 @@ fn current_limit(bytes: &mut FrameBytes, limited: &Limited<'_>) {
 
 /// Writes the dynamic metadata, if there is any: the end of a ban, its level, and whether it is only watched; the rule that
 /// decided; decisions without the store; the lease of permits, which releases them when it is sent back in a `lease` entry;
-/// shedding; and the description of the request. The fields of each message but that are ordered by their names.
+/// shedding; and the description of the request. Fields are ordered by their names, but those of the description come last.
 fn add_metadata(
     bytes: &mut FrameBytes,
     options: &ResponseOptions,
-    Parts { decision, descriptors, permits, .. }: &Parts<'_, '_, '_>,
+    Parts { decision, ban, descriptors, permits, .. }: &Parts<'_, '_, '_>,
     request: Option<&RateLimitRequest>,
 ) {
     let at = bytes.len();
     message(bytes, DYNAMIC_METADATA, |bytes| {
-        if let Some(ban) = decision.ban() {
+        if let Some(ban) = ban {
             struct_value(bytes, "ban", |bytes| {
                 number_value(bytes, "level", ban.level.get().into());
                 text_value(bytes, "mode", ban.mode().name());

@@ -27,7 +27,7 @@ const X_RATELIMIT: [&str; 3] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X
 pub(super) fn add(
     push: &mut impl FnMut(&str, &str),
     options: &ResponseOptions,
-    Parts { decision, clock, retry_after, .. }: &Parts<'_, '_, '_>,
+    Parts { decision, ban, clock, retry_after, .. }: &Parts<'_, '_, '_>,
 ) {
     if options.headers != HeaderStyle::Off
         && let Some((_, governing)) = decision.governing()
@@ -52,7 +52,7 @@ pub(super) fn add(
     if let Some(seconds) = retry_after.filter(|_| options.retry_after_header) {
         push_number(push, "Retry-After", seconds);
     }
-    let is_banned = decision.ban().is_some_and(|ban| ban.is_enforced);
+    let is_banned = ban.is_some_and(|ban| ban.is_enforced);
     for (is_marked, (name, value)) in [
         (decision.degraded.is_some(), DEGRADED_HEADER),
         (is_banned, BANNED_HEADER),

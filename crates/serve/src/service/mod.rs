@@ -14,7 +14,7 @@ mod tests;
 
 use bytes::Bytes;
 use prost::{DecodeError, Message as _};
-use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
+use tollgate_core::{ban::Ban, clock::Clock, descriptor::Descriptor, lease::LeaseId};
 use tollgate_limiter::decision::{Code, Decision};
 use tollgate_limiter::{Deadline, HeldPermits, Limiter};
 #[cfg(any(test, feature = "fuzzing"))]
@@ -70,6 +70,7 @@ impl Answer {
 /// Content of a response.
 struct Parts<'a, 'r, 'd> {
     decision: &'a Decision<'r>,
+    ban: Option<Ban>,
     clock: &'a Clock,
     /// `Retry-After` of a denial, in seconds.
     retry_after: Option<u64>,
@@ -211,6 +212,7 @@ impl Service {
         let retry_after = spread::retry_after(&decision, domain, descriptors);
         let frame = encode(&Parts {
             decision: &decision,
+            ban: decision.ban(),
             clock: &self.limiter.clock,
             retry_after: retry_after.map(|wait| headers::whole_seconds(wait).max(1)),
             descriptors,
