@@ -20,12 +20,12 @@
 // Connections, futures and closures have none that would help.
 #![allow(missing_debug_implementations)]
 
-mod client;
 mod connect;
 mod pacing;
 pub mod metrics;
 mod resource;
 mod response;
+mod session;
 mod settings;
 mod stream;
 
@@ -40,7 +40,7 @@ use tollgate_control::RulesStatus;
 use tollgate_rules::config::{Loaded, Options};
 use tollgate_runtime::backoff::{Backoff, Jitter};
 
-use self::{client::Client, connect::connect, stream::StreamError};
+use self::{connect::connect, session::Client, stream::StreamError};
 
 pub use self::response::{HeldResources, Rejected};
 pub use self::settings::{BACKOFF, BackoffSettings, XdsSettings};

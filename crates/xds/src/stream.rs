@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status, client::Grpc, metadata::MetadataMap, tran
 use tonic_prost::ProstEncoder;
 
 use super::response::{self, PreviousResponses, ProcessedResponse, ResponseOutcome};
-use super::{client::Client, connect::Connection, pacing::ResponsePacing};
+use super::{connect::Connection, pacing::ResponsePacing, session::Client};
 
 /// gRPC method.
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

@@ -1,17 +1,11 @@
-//! `/lists`: the allow and deny lists; `/bans`: active bans of counters, which rules with `ban` impose.
+//! `/lists`: the allow and deny lists.
 
-use axum::{http::StatusCode, response::IntoResponse as _};
 use serde::Deserialize;
 use serde_json::json;
-use tollgate_control::{
-    AutomaticEntry, AutomaticMode, BanFilter, BanPage, BanPosition, BanRemoval, List, ListEntry, ListPair,
-    ListedBan, bounds::MAX_BAN_PAGE, check_entry,
-};
-use tollgate_core::ban::BanMode;
-use tollgate_core::descriptor::{Descriptor, Entry, Hits};
-use tollgate_limiter::CounterRequests;
+use tollgate_control::{AutomaticEntry, AutomaticMode, BanRemoval, List, ListEntry, ListPair, check_entry};
 
-use super::extract::{Integer, JsonBody, PathParam, QueryParams, Reason, expires_at, now_ms, page_size};
+use super::bans;
+use super::extract::{Integer, JsonBody, PathParam, Reason, expires_at, now_ms};
 use super::limits::{self, Lane};
 use super::response::{self, ApiError, ApiResult};
 use super::{Api, guardrails::violations_of_entry};
@@ -84,7 +78,7 @@ pub(super) async fn remove(api: Api, caller: Caller, PathParam(id): PathParam<St
 /// Ends the ban for which a client was listed, which would deny it still.
 async fn end_ban_of(api: &Api, caller: &Caller, entry: &AutomaticEntry) -> Result<(), ApiError> {
     match entry.mode {
-        AutomaticMode::Enforce => end_ban(api, caller, &entry.ban(), BanRemoval::Forgive).await,
+        AutomaticMode::Enforce => bans::end(api, caller, &entry.ban(), BanRemoval::Forgive).await,
         AutomaticMode::Exempt => Ok(()),
     }
 }
@@ -104,83 +98,4 @@ pub(super) async fn exempt(
     end_ban_of(&api, &caller, &entry).await?;
     let exempted = control.exempt_automatic(entry, &caller.name, &request.reason.0, end);
     response::json(&limits::write(exempted).await?.ok_or_else(unknown)?)
-}
-
-const DEFAULT_BANS: usize = 100;
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct BansQuery {
-    domain: Option<String>,
-    mode: Option<BanMode>,
-    before: Option<String>,
-    limit: Option<usize>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RemovalQuery {
-    #[serde(default)]
-    forgive: bool,
-}
-
-/// Lists active bans, the latest end first.
-pub(super) async fn list_bans(api: Api, QueryParams(query): QueryParams<BansQuery>) -> ApiResult {
-    let limit = page_size(query.limit, DEFAULT_BANS, MAX_BAN_PAGE)?;
-    let after = query.before.map(|text| BanPosition::read(&text));
-    let filter = BanFilter { domain: query.domain.as_deref(), mode: query.mode };
-    let page = match after {
-        // Nothing follows an unknown position, as in the audit log.
-        Some(None) => BanPage::default(),
-        after => limits::read(api.parts.control.bans(filter, after.flatten(), limit)).await?,
-    };
-    response::json(&json!({ "bans": page.bans, "next": page.next.map(|next| next.to_string()) }))
-}
-
-/// Lifts a ban: the client is limited by the rule again.
-pub(super) async fn remove_ban(
-    api: Api,
-    caller: Caller,
-    PathParam(id): PathParam<String>,
-    QueryParams(RemovalQuery { forgive }): QueryParams<RemovalQuery>,
-) -> ApiResult {
-    let control = &api.parts.control;
-    let unknown = || ApiError::NotFound("no active ban has this id".to_owned());
-    let ban = limits::read(control.ban(&id)).await?.ok_or_else(unknown)?;
-    if ban.is_truncated {
-        let message = "the descriptor of this ban is known only in part; reset its counter instead";
-        return Err(ApiError::BadRequest(message.to_owned()));
-    }
-    let removal = if forgive { BanRemoval::Forgive } else { BanRemoval::Lift };
-    end_ban(&api, &caller, &ban, removal).await?;
-    limits::write(api.parts.control.lift_automatic_of(&id, &caller.name)).await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
-}
-
-/// Ends a ban.
-async fn end_ban(api: &Api, caller: &Caller, ban: &ListedBan, removal: BanRemoval) -> Result<(), ApiError> {
-    let control = &api.parts.control;
-    let requests = lifts(api, ban, removal == BanRemoval::Forgive).await?;
-    // Before the change: no change without a record.
-    limits::write(control.record_ban_removal(&caller.name, ban, removal, "")).await?;
-    if let Some(requests) = requests {
-        let readings = api.parts.counters.send(&requests).await;
-        readings.into_iter().flatten().try_for_each(|reading| reading.map(drop))?;
-    }
-    limits::write(control.remove_ban(&ban.id)).await?;
-    Ok(())
-}
-
-/// Returns the request that lifts the ban; `None` if its rule is not active any more, so that the ban denies nothing.
-async fn lifts(api: &Api, ban: &ListedBan, forgive: bool) -> Result<Option<CounterRequests>, ApiError> {
-    let (shared, ban) = (api.clone(), ban.clone());
-    let requests = api.limits.scan(Lane::Write, move || {
-        let (active, overridden) = shared.parts.rules.load_overridden()?;
-        let domain = active.domain(&ban.domain)?;
-        let entries = ban.descriptor.iter().map(|pair| Entry { key: &pair.key, value: &pair.value });
-        let descriptor = Descriptor { entries: entries.collect(), limit: None, hits: Hits::Peek };
-        let rule = domain.root.limits(&descriptor.entries).find(|rule| rule.path() == ban.rule)?;
-        Some(shared.parts.counters.lifts(domain, &overridden, rule, descriptor, forgive))
-    });
-    requests.await
 }

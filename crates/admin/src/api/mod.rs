@@ -5,6 +5,7 @@
 //! - `limits` bounds expensive work, which runs on blocking threads, a few tasks at a time, and calls to the control store.
 //! - Each other file serves one resource.
 
+mod bans;
 pub mod controls;
 pub mod counters;
 pub mod diff;
@@ -61,7 +62,7 @@ fn viewer_routes() -> [(&'static str, Route); 21] {
         ("/try", post(dry_run::run)),
         ("/usage", get(counters::usage)),
         ("/lists", get(lists::list)),
-        ("/bans", get(lists::list_bans)),
+        ("/bans", get(bans::list)),
         ("/candidates", get(traffic::candidates)),
         ("/recommendations", get(traffic::recommendations)),
         ("/switches", get(controls::list_switches)),
@@ -82,7 +83,7 @@ fn operator_routes() -> [(&'static str, Route); 12] {
         ("/lists", post(lists::add)),
         ("/lists/{id}", delete(lists::remove)),
         ("/automatic/{id}/exempt", post(lists::exempt)),
-        ("/bans/{id}", delete(lists::remove_ban)),
+        ("/bans/{id}", delete(bans::remove)),
         ("/switches", put(controls::set_switch).delete(controls::remove_switch)),
         ("/overrides", put(controls::set_override)),
         ("/overrides/batch", post(controls::set_overrides)),

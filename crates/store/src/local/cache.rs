@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tollgate_core::algorithm::{Charging, Policy, Prefetch, Verdict};
 use tollgate_core::{SyncMode, descriptor::Hits};
 
-use super::held_tokens::{HeldTokens, Unused};
+use super::leased_tokens::{LeasedTokens, Unused};
 use super::two_generation_map::{CounterName, TwoGenerationMap};
 use super::{demand::HeatFilter, denial::Denial};
 use crate::request::{Cell, Check, Requests, TagRequest, Verdicts, Veto};
@@ -49,7 +49,7 @@ struct CacheEntry {
     denial: Option<Denial>,
     /// Hits that the cached denial denied, to be reported for the counter's ban.
     unreported: u16,
-    held_tokens: Option<Box<HeldTokens>>,
+    leased_tokens: Option<Box<LeasedTokens>>,
 }
 
 impl CacheEntry {
@@ -64,7 +64,7 @@ impl CacheEntry {
     }
 
     const fn new(policy: Policy) -> Self {
-        Self { policy, denial: None, unreported: 0, held_tokens: None }
+        Self { policy, denial: None, unreported: 0, leased_tokens: None }
     }
 
     /// Decides a check, if possible.
@@ -76,8 +76,8 @@ impl CacheEntry {
         if let Some(verdict) = self.denial.as_ref().and_then(|denial| denial.banned(check.hits, now)) {
             return Some((verdict, Source::DenialCache));
         }
-        let held_tokens = self.held_tokens.as_mut().filter(|_| check.sync.may_lease());
-        if let Some(verdict) = held_tokens.and_then(|held_tokens| held_tokens.spend(check.hits, now)) {
+        let leased_tokens = self.leased_tokens.as_mut().filter(|_| check.sync.may_lease());
+        if let Some(verdict) = leased_tokens.and_then(|leased_tokens| leased_tokens.spend(check.hits, now)) {
             return Some((verdict, Source::Lease));
         }
         let denial = self.denial.as_ref()?;
@@ -88,21 +88,21 @@ impl CacheEntry {
         match sync {
             SyncMode::Strict => false,
             SyncMode::Leased => true,
-            SyncMode::Auto => self.held_tokens.is_some(),
+            SyncMode::Auto => self.leased_tokens.is_some(),
         }
     }
 
     /// Removes the expiry of the entry's tokens, which will not be spent.
     fn end_grant(&self, expiries: &mut Expiries) {
-        if let Some(held_tokens) = &self.held_tokens {
-            expiries.remove(&held_tokens.expiry());
+        if let Some(leased_tokens) = &self.leased_tokens {
+            expiries.remove(&leased_tokens.expiry());
         }
     }
 
     /// The unspent tokens of the entry.
     fn unused(self) -> Option<Unused> {
-        let Self { policy, held_tokens, .. } = self;
-        held_tokens?.unused(&policy)
+        let Self { policy, leased_tokens, .. } = self;
+        leased_tokens?.unused(&policy)
     }
 }
 
@@ -143,9 +143,9 @@ impl CounterCache {
                 let name = CounterName { cell: cell.key.clone(), record: check.record };
                 self.unused_tokens.extend(before.unused().map(|unused| (name, unused)));
             }
-            let held_tokens = entry.held_tokens.get_or_insert_with(|| Box::new(HeldTokens::new(now)));
-            held_tokens.share = check.share;
-            held_tokens.record_demand(check, now);
+            let leased_tokens = entry.leased_tokens.get_or_insert_with(|| Box::new(LeasedTokens::new(now)));
+            leased_tokens.share = check.share;
+            leased_tokens.record_demand(check, now);
         }
     }
 
@@ -196,9 +196,9 @@ impl CounterCache {
         }
         request.checks_with_cells().all(|(cell, check)| {
             let entry = self.entry(cell, check);
-            let held_tokens = entry.and_then(|entry| entry.held_tokens.as_ref());
-            held_tokens
-                .is_some_and(|held_tokens| held_tokens.wanted(check.sync, &check.policy, now).is_some())
+            let leased_tokens = entry.and_then(|entry| entry.leased_tokens.as_ref());
+            leased_tokens
+                .is_some_and(|leased_tokens| leased_tokens.wanted(check.sync, &check.policy, now).is_some())
         })
     }
 
@@ -209,13 +209,13 @@ impl CounterCache {
             return None;
         }
         let entry = self.entry(cell, check).filter(|entry| entry.policy == check.policy)?;
-        entry.held_tokens.as_mut()?.prefetch(check.sync, &check.policy, now)
+        entry.leased_tokens.as_mut()?.prefetch(check.sync, &check.policy, now)
     }
 
     pub(super) fn forget(&mut self, cell: &Cell, check: &Check) {
         if let Some(entry) = self.entry(cell, check) {
             entry.denial = None;
-            entry.held_tokens.iter_mut().for_each(|held_tokens| held_tokens.prefetch_failed());
+            entry.leased_tokens.iter_mut().for_each(|leased_tokens| leased_tokens.prefetch_failed());
         }
     }
 
@@ -246,7 +246,7 @@ impl CounterCache {
             if verdict.admitted
                 && let Some(entry) = self.entry(cell, check)
             {
-                entry.held_tokens.iter_mut().for_each(|held_tokens| held_tokens.unspend(check.hits));
+                entry.leased_tokens.iter_mut().for_each(|leased_tokens| leased_tokens.unspend(check.hits));
             }
         }
     }
@@ -297,9 +297,9 @@ impl CounterCache {
             // Neither a limit override nor a request under a rule that has changed since may discard the tokens held
             // under the current rule.
             if entry
-                .held_tokens
+                .leased_tokens
                 .as_ref()
-                .is_some_and(|held_tokens| !held_tokens.is_idle(&entry.policy, sent_at))
+                .is_some_and(|leased_tokens| !leased_tokens.is_idle(&entry.policy, sent_at))
             {
                 let unused = Unused::new(check, prefetched, verdict, sent_at);
                 self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
@@ -311,16 +311,16 @@ impl CounterCache {
         if prefetched == 0 && !entry.may_be_leased(check.sync) {
             return;
         }
-        let held_tokens = entry.held_tokens.get_or_insert_with(|| Box::new(HeldTokens::new(sent_at)));
-        held_tokens.share = check.share;
-        let former = held_tokens.expiry();
-        let unused = held_tokens.learn(check, verdict, prefetched, sent_at);
+        let leased_tokens = entry.leased_tokens.get_or_insert_with(|| Box::new(LeasedTokens::new(sent_at)));
+        leased_tokens.share = check.share;
+        let former = leased_tokens.expiry();
+        let unused = leased_tokens.learn(check, verdict, prefetched, sent_at);
         self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
         if prefetched > 0 {
             self.expiries.remove(&former);
             self.grant_count = self.grant_count.wrapping_add(1);
-            held_tokens.grant = self.grant_count;
-            self.expiries.insert(held_tokens.expiry(), name());
+            leased_tokens.grant = self.grant_count;
+            self.expiries.insert(leased_tokens.expiry(), name());
         }
     }
 
@@ -344,8 +344,8 @@ impl CounterCache {
 
     /// Tokens held for a counter.
     pub(super) fn held_hits(&mut self, cell: &Cell, check: &Check, now: Instant) -> u64 {
-        let held_tokens = self.entry(cell, check).and_then(|entry| entry.held_tokens.as_ref());
-        held_tokens.map_or(0, |held_tokens| held_tokens.held(now))
+        let leased_tokens = self.entry(cell, check).and_then(|entry| entry.leased_tokens.as_ref());
+        leased_tokens.map_or(0, |leased_tokens| leased_tokens.held(now))
     }
 
     /// Takes the unused tokens of evicted counters.
@@ -366,8 +366,8 @@ impl CounterCache {
             let (expiry, name) = first.remove_entry();
             let unused = self.entries.get(&name.cell, name.record).and_then(|entry| {
                 let policy = entry.policy;
-                let held_tokens = entry.held_tokens.as_mut().filter(|held| held.expiry() == expiry);
-                held_tokens?.unused(&policy)
+                let leased_tokens = entry.leased_tokens.as_mut().filter(|held| held.expiry() == expiry);
+                leased_tokens?.unused(&policy)
             });
             self.unused_tokens.extend(unused.map(|unused| (name, unused)));
         }

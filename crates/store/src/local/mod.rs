@@ -1,5 +1,5 @@
 //! Replies of a server that a worker keeps, so that it sends fewer requests: valid denials (`denial`), and tokens
-//! charged ahead of their use (`held_tokens`).
+//! charged ahead of their use (`leased_tokens`).
 //!
 //! Neither admits more than the server would. A denial is valid for the time that the server returned, counted from before
 //! the request was sent; a token is spent only by the worker that charged it, while its window lasts. A refund can make a
@@ -18,7 +18,7 @@
 mod cache;
 mod demand;
 mod denial;
-mod held_tokens;
+mod leased_tokens;
 mod last_verdicts;
 mod outage_cache;
 mod two_generation_map;

@@ -3,7 +3,7 @@ mod bans;
 mod charges_ahead;
 mod denials;
 mod fleet;
-mod held_tokens;
+mod leased_tokens;
 
 use std::num::NonZeroU8;
 

@@ -1,3 +1,4 @@
+use super::latency::MIN_QUEUED_CALLS;
 use super::*;
 use crate::test_prelude::*;
 

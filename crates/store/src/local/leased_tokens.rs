@@ -39,7 +39,7 @@ const SHARE_UNITS: f64 = 65_536.0;
 
 /// The tokens of a worker for one counter, and the observed demand.
 #[derive(Debug)]
-pub(super) struct HeldTokens {
+pub(super) struct LeasedTokens {
     tokens: u64,
     /// Time until which the tokens must be spent.
     spend_by: Instant,
@@ -84,7 +84,7 @@ pub(super) struct Unused {
     basis: Basis,
 }
 
-impl HeldTokens {
+impl LeasedTokens {
     pub(super) fn new(now: Instant) -> Self {
         let demand = Rate::zero(now);
         Self {
@@ -124,7 +124,7 @@ impl HeldTokens {
         })
     }
 
-    /// Reverts [`HeldTokens::spend`].
+    /// Reverts [`LeasedTokens::spend`].
     pub(super) fn unspend(&mut self, hits: Hits) {
         self.tokens = self.tokens.saturating_add(hits.charged());
         self.spent = self.spent.saturating_sub(hits.charged());
