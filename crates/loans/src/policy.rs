@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(taken(&mut budgets, 0, now + 500_000), 1_000, "refilled in half a second");
         assert_eq!(taken(&mut budgets, 0, now), 0, "a clock that steps back brings none");
         assert!(budgets.take(&name(1), now + 1_000_000));
-        assert!(budgets.take(&name(1), now - 5_000_000), "nor takes it away what is left");
+        assert!(budgets.take(&name(1), now - 5_000_000), "a clock that steps back takes none");
         // Regions that were dropped leave their places.
         for region in 2..40 {
             assert!(budgets.take(&name(region), now + 2_000_000 * region as u64), "region {region}");

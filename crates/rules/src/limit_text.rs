@@ -141,3 +141,61 @@ fn value_text(value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
     if !value.is_empty() && value.bytes().all(is_plain) { value.to_owned() } else { format!("{value:?}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Options, load_files};
+
+    use super::*;
+
+    #[test]
+    fn a_limit_is_written_by_the_keys_of_the_configuration() {
+        let budget = "unit: day, requests_per_unit: 1000, overdraft: true";
+        for (limit, keys, expected) in [
+            ("unit: minute, requests_per_unit: 5", "", "5 per minute, fixed_window"),
+            (
+                "unit: minute, requests_per_unit: 5",
+                "shadow_mode: true",
+                "5 per minute, fixed_window, shadow mode",
+            ),
+            ("unlimited: true", "", "unlimited"),
+            (
+                "algorithm: token_bucket, unit: minute, requests_per_unit: 5, burst: 9",
+                "",
+                "5 per minute, token_bucket, burst 9",
+            ),
+            (
+                "algorithm: concurrency, requests_per_unit: 5, lease_ttl: 60s",
+                "",
+                "5 at a time, concurrency, lease_ttl 60s",
+            ),
+            (
+                "unit: minute, requests_per_unit: 5, ban: {threshold: 9, interval: 2m, duration: 5m, mode: watch}",
+                "",
+                "5 per minute, fixed_window, ban {threshold: 9, interval: 120s, duration: 300s, mode: watch}",
+            ),
+            (
+                "unit: day, requests_per_unit: 1000, reserve: {ttl: 10m, add: 500, cap: 25%}",
+                "",
+                "1000 per day, fixed_window, reserve {ttl: 600s, unsettled: charge, add: 500, cap: 25%}",
+            ),
+            (
+                &format!("{budget}, carry: true, notify: [50%]"),
+                "",
+                "1000 per day, fixed_window, overdraft, carry, max_debt 1000, notify [50%]",
+            ),
+            (
+                "unit: minute, requests_per_unit: 5, sync: auto, on_store_error: deny, retry_after_spread: 3s",
+                "",
+                "5 per minute, fixed_window, sync auto, on_store_error deny, retry_after_spread 3s",
+            ),
+        ] {
+            let file = format!("domain: d\ndescriptors:\n- {{key: k, rate_limit: {{{limit}}}, {keys}}}\n");
+            let loaded = load_files([("a.yaml".to_owned(), file.into_bytes())], Options::default());
+            let rules = loaded.unwrap_or_else(|error| panic!("{limit}: {error}")).rules;
+            let domain = rules.domain("d").expect("stated");
+            let rule = domain.root.rules().next().expect("stated");
+            assert_eq!(limit_text(domain, rule), expected);
+        }
+    }
+}

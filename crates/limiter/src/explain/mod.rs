@@ -141,9 +141,6 @@ pub struct MatchedRule {
     /// Whether its hits have a time between them.
     #[serde(skip)]
     pub spaces_hits: bool,
-    /// Its `on_store_error` policy, if stated.
-    #[serde(skip)]
-    pub on_store_error: Option<&'static str>,
     /// The override that decides in its place, if one is active.
     #[serde(rename = "override")]
     pub by_override: Option<AppliedOverride>,
@@ -202,12 +199,12 @@ impl MatchedRule {
     pub(super) fn new(domain: &Domain, rule: &Rule, matched: &[&Rule]) -> Self {
         let (file, line) = &rule.origin;
         let replaces = |other: &&&Rule| !rule.name.is_empty() && other.replaces.contains(&rule.name);
-        let (spaces_hits, on_store_error, replaced_by) = match rule.limit {
+        let (spaces_hits, replaced_by) = match rule.limit {
             // Without a limit there is no decision and nothing to replace.
-            Limit::Unlimited => (false, None, None),
+            Limit::Unlimited => (false, None),
             Limit::Quota { policy, .. } => {
                 let replacing = matched.iter().find(replaces).map(|other| other.path());
-                (policy.spaces_hits(), rule.on_store_error.map(|policy| policy.name()), replacing)
+                (policy.spaces_hits(), replacing)
             }
         };
         Self {
@@ -220,7 +217,6 @@ impl MatchedRule {
             limit: limit_text(domain, rule),
             stated: rule.stated.iter().flatten().map(stated_text).collect(),
             spaces_hits,
-            on_store_error,
             by_override: None,
             is_shadow: rule.shadow_mode,
             is_quota: rule.quota_mode,

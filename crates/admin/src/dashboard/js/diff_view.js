@@ -27,7 +27,8 @@ function ruleChange({ domain, rule, change, before, after }) {
 
 /** Splits two limits into different and equal parts: `60 per minute`, `250 per minute` and `fixed_window, name free`. */
 export function apart(before, after) {
-  const [old, now] = [before.split(', '), after.split(', ')];
+  // The value in braces of an option is one part.
+  const [old, now] = [before, after].map((limit) => limit.split(/, (?![^{]*\})/));
   const without = (these, others) => these.filter((part) => !others.includes(part)).join(', ');
   const [removed, added] = [without(old, now), without(now, old)];
   // If one has no part of its own, both are shown whole.

@@ -51,7 +51,7 @@ impl Driver {
                 Some(response) => {
                     let record = |error: &RedisError| connection.record_error(error, generation);
                     // Replies of another server, or at another time, are not cached for this one.
-                    let is_cached = pending.iter().all(|pending| pending.fixed.is_none());
+                    let is_cached = pending.first().is_none_or(|first| first.fixed.is_none());
                     let sent_at = (is_cached && generation == self.generation).then_some(sent_at);
                     self.command_succeeded(Command { keys, pending }, response, sent_at, record);
                 }

@@ -192,8 +192,8 @@ impl AcrossSlots {
         }
     }
 
-    /// Distributes calls over commands: those of a command are decided by one clock. In commands of several, calls with the same checks follow each other, since the script
-    /// reads the checks of such calls once; otherwise calls keep their order.
+    /// Distributes calls over commands: one clock decides all calls of a command. In commands of several, calls with the same
+    /// checks follow each other, since the script reads the checks of such calls once; otherwise calls keep their order.
     pub(super) fn split(&mut self, mut pending: Vec<BoxedRequest>, now: Instant) -> Vec<Command> {
         self.apart.retain(|(_, until)| *until > now);
         let (keys, max_calls) = match self.permission {
