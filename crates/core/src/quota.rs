@@ -72,7 +72,7 @@ impl Window {
         self.calendar
     }
 
-    /// Whether windows begin and end at the same times: those of one length and of one calendar.
+    /// Whether windows begin and end at the same times, as windows of one length and one calendar do.
     pub fn coincides_with(self, other: Self) -> bool {
         self.seconds() == other.seconds() && self.calendar == other.calendar
     }

@@ -23,7 +23,7 @@ pub(crate) struct DirectoryListing {
     entries: usize,
     /// Whether it has the file [`ALLOW_EMPTY_FILE`].
     pub(crate) allows_empty: bool,
-    /// Names of the files that begin with a dot, as those of the files found.
+    /// Names of the files that begin with a dot, relative to the root.
     pub(crate) hidden: Vec<String>,
     /// Size and time of the files that are not read, which may become files to read by a rename.
     pub(crate) others: BTreeMap<PathBuf, (u64, Option<SystemTime>)>,

@@ -180,7 +180,8 @@ pub struct KeyPair {
     pub key: PathBuf,
 }
 
-/// Parses the files of a certificate and its key. Messages omit them: they may be mistaken for their content.
+/// Parses the files of a certificate and its key. Messages omit the value: it may be the content
+/// of a key by mistake.
 pub fn key_pair(text: &str) -> Result<KeyPair, Secret> {
     let [certificate, key] =
         files(text).ok_or(Secret("expected CERT,KEY, the files of a certificate and its key"))?;

@@ -230,7 +230,8 @@ impl<'r> Decision<'r> {
         self.retry_after_by(|_, limited| limited.until_reset())
     }
 
-    /// Time until a denied request may be retried, where `time` is that of the limit of the descriptor at an index.
+    /// Time until a denied request may be retried, where `time` returns the time of a limit, given the index of its
+    /// descriptor.
     pub fn retry_after_by(&self, time: impl Fn(usize, &Limited<'_>) -> Duration) -> Option<Duration> {
         if self.code == Code::Ok {
             return None;

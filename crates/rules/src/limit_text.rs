@@ -1,4 +1,6 @@
 //! Text form of a limit: its quota, and its options by the keys of the configuration.
+//!
+//! Instances compare these texts to add up what they report of a rule.
 
 use tollgate_core::algorithm::{Algorithm, Policy, Reserve};
 use tollgate_core::{SyncMode, ban::BanPolicy, quota::Quota};

@@ -122,8 +122,8 @@ pub trait LimitAlgorithm: Copy {
 
     // Shares of a limit.
 
-    /// Returns this algorithm with another limit. A bucket refills by it in `window`; all others keep their own window. A
-    /// bucket has no window of its own, so that it overrides the functions below, which pass the window of the algorithm.
+    /// Returns this algorithm with another limit. A bucket refills by it in `window`. All other algorithms keep their
+    /// window, and ignore `window`. A bucket has none, so that it overrides the functions below, which pass `self.length()`.
     #[must_use]
     fn with_limit(self, limit: u64, window: Duration) -> Self;
 

@@ -16,7 +16,7 @@ pub const MAX_QUEUED: u32 = 10_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue<T> {
     pub(super) used: Count,
-    /// Hits of the same time may share one.
+    /// Hits of the same time may share an entry.
     pub(super) entries: VecDeque<Entry<T>>,
 }
 

@@ -138,7 +138,7 @@ pub struct MatchedRule {
     /// Where its keys are stated, if it inherits or an overlay changed it: `burst from rules.yaml:7`.
     #[serde(skip)]
     pub stated: Vec<String>,
-    /// Whether its hits have a time between them.
+    /// Whether it has a `min_interval`.
     #[serde(skip)]
     pub spaces_hits: bool,
     /// The override that decides in its place, if one is active.

@@ -75,7 +75,7 @@ impl Drop for Server {
     }
 }
 
-/// A worker's connection to a server, or its open circuit breaker, counted there until this is dropped.
+/// A worker's connection to a server, or its open circuit breaker, counted in the server's entry until this is dropped.
 #[derive(Debug)]
 pub(super) struct Counted {
     server: Arc<Server>,
