@@ -251,7 +251,7 @@ mod tests {
             }
         }
         let bytes: usize = verdicts.0.shards.iter().map(|shard| shard.0.lock().allocated_bytes()).sum();
-        assert!(bytes <= 11 << 20, "{bytes}");
+        assert!(bytes <= 13_000_000, "{bytes}");
         assert_eq!(remaining(&verdicts, 0, fixed), Some(30));
         assert_eq!(remaining(&verdicts, 1, fixed), None);
         assert_eq!(remaining(&verdicts, 399_999, fixed), Some(50));

@@ -2,12 +2,13 @@
 //!
 //! It has two generations. Every access moves an entry to the newer one; when that is full it becomes the older one,
 //! and the previous older one is evicted, with the entries that were not accessed while as many others were. Entries are
-//! evicted as others take their places, a few at a time: tens of thousands at once would hold up a worker.
+//! evicted as others take their places, a few at a time: tens of thousands at once would hold up a worker. So would the
+//! memory of a new table, of which the kernel has to clear every page: the tables take turns.
 
 use std::{hash::BuildHasher as _, mem};
 
 use foldhash::quality::RandomState;
-use hashbrown::{HashTable, hash_table};
+use hashbrown::HashTable;
 use tollgate_core::RecordId;
 
 use crate::key::CellKey;
@@ -39,25 +40,45 @@ pub(super) struct TwoGenerationMap<T> {
 /// The latest generation that lost its place.
 #[derive(Debug)]
 struct Evicted<T> {
-    rest: hash_table::IntoIter<(CounterName, T)>,
+    table: Generation<T>,
+    /// Bucket of the table before which all are empty.
+    bucket: usize,
     /// Entries of it that left the map since the last call of [`TwoGenerationMap::take_evicted`].
     taken: Vec<(CounterName, T)>,
 }
 
 impl<T> Evicted<T> {
     fn take(&mut self, most: usize) {
-        self.taken.extend(self.rest.by_ref().take(most));
-        if self.rest.len() == 0 {
-            // Frees the table.
-            self.rest = Generation::new().into_iter();
+        let Self { table, bucket, taken } = self;
+        for _ in 0..most.min(table.len()) {
+            let entry = loop {
+                *bucket += 1;
+                if let Ok(entry) = table.get_bucket_entry(*bucket - 1) {
+                    break entry;
+                }
+            };
+            taken.push(entry.remove().0);
         }
+    }
+
+    /// Replaces the table, which then is empty.
+    fn replace(&mut self, evicted: Generation<T>) -> Generation<T> {
+        self.take(usize::MAX);
+        self.bucket = 0;
+        let mut table = mem::replace(&mut self.table, evicted);
+        let is_of_full_size = table.num_buckets() > MAX_GENERATION_ENTRIES;
+        // In a table of full size, half of it clears the marks of removed entries, past which lookups go, in its place.
+        // Another one is of full size at once: a table that grows moves its entries.
+        let room = if is_of_full_size { MAX_GENERATION_ENTRIES / 2 } else { MAX_GENERATION_ENTRIES };
+        table.reserve(room, |_| 0);
+        table
     }
 }
 
 impl<T> Default for TwoGenerationMap<T> {
     fn default() -> Self {
-        let [newer, older] = [(); 2].map(|()| Generation::new());
-        let evicted = Evicted { rest: Generation::new().into_iter(), taken: Vec::new() };
+        let [newer, older, table] = [(); 3].map(|()| Generation::new());
+        let evicted = Evicted { table, bucket: 0, taken: Vec::new() };
         Self { newer, older, evicted, hasher: RandomState::default() }
     }
 }
@@ -90,9 +111,8 @@ impl<T> TwoGenerationMap<T> {
     /// Bytes of the tables, without what the entries refer to.
     #[cfg(test)]
     pub(super) fn allocated_bytes(&self) -> usize {
-        let evicting = if self.evicted.rest.len() > 0 { self.older.allocation_size() } else { 0 };
-        let taken = self.evicted.taken.capacity() * size_of::<(CounterName, T)>();
-        self.newer.allocation_size() + self.older.allocation_size() + evicting + taken
+        let tables = [&self.newer, &self.older, &self.evicted.table].map(Generation::allocation_size);
+        tables.iter().sum::<usize>() + self.evicted.taken.capacity() * size_of::<(CounterName, T)>()
     }
 
     /// Takes the entries that left the map since the last call.
@@ -107,7 +127,7 @@ impl<T> TwoGenerationMap<T> {
 
     /// Whether entries are still to be evicted or taken.
     pub(super) fn is_evicting(&self) -> bool {
-        self.evicted.rest.len() > 0 || !self.evicted.taken.is_empty()
+        !self.evicted.table.is_empty() || !self.evicted.taken.is_empty()
     }
 
     /// The value of a counter, which is set to that of `new`, if there is one, if absent.
@@ -128,9 +148,8 @@ impl<T> TwoGenerationMap<T> {
             Err(_) => (CounterName { cell: cell.clone(), record }, new()?),
         };
         if newer.len() >= MAX_GENERATION_ENTRIES {
-            // Of full size at once: a table that grows moves its entries.
-            let newest = Generation::with_capacity(MAX_GENERATION_ENTRIES);
-            self.evicted.rest = mem::replace(&mut self.older, mem::replace(newer, newest)).into_iter();
+            mem::swap(newer, &mut self.older);
+            *newer = self.evicted.replace(mem::take(newer));
         }
         self.evicted.take(EVICTED_AT_A_TIME);
         let hasher = &self.hasher;
@@ -141,7 +160,7 @@ impl<T> TwoGenerationMap<T> {
 }
 
 /// Values by the hash of a counter's name, at most `CAPACITY` in each of two generations: when the newer one is full, it
-/// becomes the older one, and the previous older one is dropped at once.
+/// becomes the older one, and the previous older one is cleared at once.
 #[derive(Debug)]
 pub(crate) struct RecentValues<T, const CAPACITY: usize> {
     newer: HashTable<(u64, T)>,
@@ -171,7 +190,8 @@ impl<T, const CAPACITY: usize> RecentValues<T, CAPACITY> {
         };
         let value = self.older.find_entry(hash, is_same).map_or_else(|_| new(), |entry| entry.remove().0.1);
         if newer.len() >= CAPACITY {
-            self.older = mem::take(newer);
+            mem::swap(newer, &mut self.older);
+            newer.clear();
         }
         &mut newer.insert_unique(hash, (hash, value), |(known, _)| *known).into_mut().1
     }
@@ -212,7 +232,7 @@ mod tests {
             assert!(map.newer.len() + map.older.len() <= 2 * MAX_GENERATION_ENTRIES);
         }
         assert_eq!(
-            evicted + map.evicted.rest.len() + map.newer.len() + map.older.len(),
+            evicted + map.evicted.table.len() + map.newer.len() + map.older.len(),
             MAX_GENERATION_ENTRIES * 5
         );
         assert!(map.get(&cell(1), record).is_none());
