@@ -15,7 +15,7 @@ use crate::leases::{self, HeldPermits, NotRepeatable};
 use crate::metrics::{self, RuleCounters};
 use crate::plan::{Changes, Match, Plan, PlannedLimit};
 use crate::{
-    ActiveRules, ActiveSet, Deadline, Modes, Observations, OwnShares, SnapshotGuard, matching, refund,
+    ActiveRules, ActiveSet, Deadline, Modes, Observations, OwnShares, SnapshotGuard, lists, matching, refund,
     shedding, talkers, unknown_domains,
 };
 
@@ -161,7 +161,7 @@ impl Limiter {
         descriptors: &'d [Descriptor<'_>],
     ) -> Plan<'r, 'd> {
         let mut plan = matching::plan(rules, self.changes(active), descriptors);
-        plan.listed = matching::apply_lists(active.lists, &self.clock, &rules.name, &mut plan.limits);
+        plan.listed = lists::apply(active.lists, &self.clock, &rules.name, &mut plan.limits);
         if let Some(listed) = plan.listed {
             active.companion.listed(rules, listed.list());
         }
@@ -307,7 +307,7 @@ impl Limiter {
     ) -> Decision<'r> {
         let mut limits =
             descriptors.iter().map(|descriptor| PlannedLimit::first(descriptor, Match::None)).collect();
-        let listed = matching::apply_lists(active.lists, &self.clock, domain, &mut limits);
+        let listed = lists::apply(active.lists, &self.clock, domain, &mut limits);
         if let Some(listed) = listed {
             metrics::listed_without_rules(listed.list());
         }

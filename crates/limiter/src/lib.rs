@@ -2,11 +2,12 @@
 //! denied request charged.
 //!
 //! - [`decide`]: the limiter, which runs these steps and settles charges and permits:
-//! - [`matching`]: the limits that each descriptor matches, in a [`plan`], and lists, which decide before any counter.
+//! - [`matching`]: the limits that each descriptor matches, in a [`plan`], and whether they are in [`shadow_mode`].
+//! - [`lists`]: allow and deny lists, which decide before any counter.
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
 //! - [`calls`]: the requests to the store that charge the limits, one for each hash tag, and one for each rule with several;
 //!   and the precheck, which reads other hash tags before charging.
-//! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
+//! - [`fallback`]: decisions while the store fails, shared out by the [`replica_count`].
 //! - [`observe`]: metrics of each limit, [`talkers`], bans that begin, thresholds that are reached, and [`candidates`] that
 //!   decide otherwise.
 //! - [`fold`]: the statuses of the limits, and the decision.
@@ -32,14 +33,16 @@ pub mod explain;
 mod fallback;
 mod fold;
 mod leases;
+mod lists;
 mod matching;
 pub mod metrics;
 mod observe;
 mod plan;
 mod refund;
 mod regions;
-mod replicas;
+mod replica_count;
 mod settings;
+mod shadow_mode;
 mod shedding;
 mod unknown_domains;
 
@@ -59,7 +62,7 @@ pub use self::{
     decide::Limiter,
     fallback::Fallback,
     regions::OwnShares,
-    replicas::Replicas,
+    replica_count::Replicas,
     settings::{Modes, StoreErrorSettings},
 };
 

@@ -1,22 +1,18 @@
-//! Matches descriptors with rules and limit overrides, and with allow and deny lists, which decide in their place.
+//! Matches descriptors with rules and limit overrides.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_core::algorithm::{Algorithm, Parameters, Policy};
-use tollgate_core::descriptor::{Descriptor, Entry, Hits};
-use tollgate_core::{clock::Clock, lease::LeaseId, quota::Quota};
+use tollgate_core::descriptor::{Descriptor, Hits};
+use tollgate_core::{lease::LeaseId, quota::Quota};
 use tollgate_metrics::StripedCounter;
-use tollgate_rules::{Domain, Limit, Listing, Lists, Rule, SwitchMode, Switched, UTILIZATION_KEY};
+use tollgate_rules::{Domain, Limit, Rule, SwitchMode, Switched, UTILIZATION_KEY};
 use tollgate_shedding::{Priority, Utilization};
 use tollgate_store::request::Requests;
 
-use crate::decision::ListDecision;
-use crate::plan::{Changes, CounterMatch, Match, Plan, PlannedLimit, PlannedLimits, Side, Signal};
-
-/// Longest retry time reported to a client, also for entries without expiry: an operator may remove an entry at any
-/// time.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
+use crate::plan::{Changes, CounterMatch, Match, Plan, PlannedLimit, PlannedLimits, Signal};
+use crate::shadow_mode::{is_shadow, side};
 
 pub(crate) static MALFORMED_LEASES: StripedCounter = StripedCounter::new(
     "tollgate_malformed_leases_total",
@@ -109,23 +105,16 @@ fn match_rule<'r>(
         None => Match::None,
         Some((rule, Limit::Unlimited)) if rule.shedding.is_some() => {
             let signal = Signal::Request { priority: Priority::default(), is_shed: false };
-            Match::Shedding { rule, signal, is_shadow: rule.shadow_mode || mode.is_some() }
+            Match::Shedding { rule, signal, is_shadow: is_shadow(rule, mode, None) }
         }
         Some((rule, Limit::Unlimited)) => Match::Unlimited(rule),
         Some((rule, Limit::Quota { quota, policy })) => {
             let policy = rule.policy().unwrap_or(*policy);
             let counter = CounterMatch { quota: *quota, policy, hits, share: None };
             let side = side(domain, switched, rule, entries);
-            let is_shadow = mode.is_some() || side.map_or(rule.shadow_mode, |side| side == Side::Shadow);
-            Match::Rule { rule, counter, depth: entries.len(), is_shadow, side }
+            Match::Rule { rule, counter, depth: entries.len(), is_shadow: is_shadow(rule, mode, side), side }
         }
     }
-}
-
-/// The side of the key that a request with these entries counts under, if the rule is enforced for a share of its keys.
-fn side(domain: &Domain, switched: &Switched, rule: &Rule, entries: &[Entry<'_>]) -> Option<Side> {
-    let share = switched.share_of(rule)?;
-    Some(if share.contains(rule.counted_key(&domain.name, entries)) { Side::Enforced } else { Side::Shadow })
 }
 
 /// The report or the request with a priority that the entries are to a rule that sheds. Only they count, and no limit
@@ -142,7 +131,7 @@ fn signal<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'
     };
     Some(match (mode, signal) {
         (Some(SwitchMode::Off), Signal::Request { .. }) => Match::Off { rule, is_quota: false },
-        _ => Match::Shedding { rule, signal, is_shadow: rule.shadow_mode || mode.is_some() },
+        _ => Match::Shedding { rule, signal, is_shadow: is_shadow(rule, mode, None) },
     })
 }
 
@@ -201,41 +190,4 @@ fn drop_replaced(limits: &mut PlannedLimits<'_, '_>) {
             limit.matched = Match::None;
         }
     }
-}
-
-/// Applies the allow and deny lists. If one matches, descriptors that charge hits skip their limits.
-///
-/// Refunds and releases are made regardless of the lists, so that no permit is held longer than needed and no charge
-/// stays by mistake; they are not matched against the lists either. Nor are reports of a utilization.
-pub(super) fn apply_lists(
-    lists: &Lists,
-    clock: &Clock,
-    domain: &str,
-    limits: &mut PlannedLimits<'_, '_>,
-) -> Option<ListDecision> {
-    if !lists.has_lists() {
-        return None;
-    }
-    let now_ms = clock.now().as_millis();
-    let charging = limits.iter_mut().filter(|limit| !limit.matched.is_report() && !limit.is_refund());
-    let mut charging: SmallVec<[_; 2]> = charging.collect();
-    let allows = |limit: &&mut PlannedLimit<'_, '_>| lists.allowing(domain, limit.entries, now_ms).is_some();
-    if charging.iter().any(allows) {
-        charging.iter_mut().for_each(|limit| limit.matched = Match::None);
-        return Some(ListDecision::Allowed);
-    }
-    // Patterns can be slow on long values, so denying entries are looked up once.
-    let denying = charging.iter().map(|limit| lists.denying(domain, limit.entries, now_ms));
-    let denying: SmallVec<[Option<&Listing>; 2]> = denying.collect();
-    let retry_after = denying.iter().flatten().map(|entry| retry_after(entry, now_ms)).max()?;
-    for (limit, denying) in charging.iter_mut().zip(denying) {
-        limit.matched = if denying.is_some() { Match::Denied } else { Match::None };
-    }
-    Some(ListDecision::Denied { retry_after })
-}
-
-/// Time until the entry expires, as reported to clients.
-fn retry_after(entry: &Listing, now_ms: u64) -> Duration {
-    let left = |end: u64| Duration::from_millis(end.saturating_sub(now_ms));
-    entry.expires_at_ms.map_or(MAX_RETRY_AFTER, |end| left(end).min(MAX_RETRY_AFTER))
 }

@@ -11,6 +11,7 @@ use tollgate_shedding::{Priority, Utilization};
 use tollgate_store::request::Requests;
 
 use crate::decision::{ListDecision, Shed, Status};
+use crate::shadow_mode::Side;
 
 /// Limits of a request, decisions that were made before them, and the calls that charge them.
 #[derive(Debug)]
@@ -86,15 +87,6 @@ pub(super) enum Match<'r> {
     Shedding { rule: &'r Arc<Rule>, signal: Signal, is_shadow: bool },
     /// A counter for the request's limit override, and the rule that would apply without it.
     Override { rule: Option<&'r Arc<Rule>>, counter: CounterMatch },
-}
-
-/// Side of a counted key, where a limit is enforced for a share of its keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    /// The limit denies.
-    Enforced,
-    /// The limit is in shadow mode.
-    Shadow,
 }
 
 /// Entries that match a rule that sheds.

@@ -1,11 +1,12 @@
 //! Decisions while the store fails: each limit applies its `on_store_error` policy.
 //!
 //! With `local`, a counter starts from its last verdict in the store, if it was in use: what remained then is divided by
-//! the number of instances. What is charged meanwhile is charged to the store later, as far as it was not and still counts
-//! ([`deferred`]). A call that timed out is corrected when its reply arrives ([`late`]).
+//! the number of instances ([`local_share`]). What is charged meanwhile is charged to the store later, as far as it was not
+//! and still counts ([`deferred`]). A call that timed out is corrected when its reply arrives ([`late`]).
 
 mod deferred;
 mod late;
+mod local_share;
 mod verdicts;
 #[cfg(test)]
 mod tests;
@@ -17,19 +18,20 @@ use std::{num::NonZeroU32, time::Duration};
 use futures_util::FutureExt as _;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
-use tollgate_core::algorithm::{Charging, Policy, Verdict};
-use tollgate_core::{SyncMode, descriptor::Hits};
+use tollgate_core::algorithm::{Charging, Verdict};
+use tollgate_core::descriptor::Hits;
 use tollgate_rules::{Domain, OnStoreError};
 use tollgate_runtime::backoff;
-use tollgate_store::request::{Cell, Check, TagRequest, Verdicts, push_check};
+use tollgate_store::request::{Check, TagRequest, Verdicts, push_check};
 use tollgate_store::{Decisions, MemoryStore, Store, StoreError};
 
 use self::deferred::{DeferredCharges, TakenCharge};
+use self::local_share::check_of_share;
 pub(super) use self::verdicts::FallbackVerdicts;
 use self::verdicts::{denied, reserves, vetoed};
 use super::metrics::{self, LocalStart, RuleCounters};
 use super::plan::{Match, PlannedLimit};
-use super::{Modes, Requests, candidates::is_candidate, decision::Degraded, refund, replicas::Replicas};
+use super::{Modes, Requests, candidates::is_candidate, decision::Degraded, refund, replica_count::Replicas};
 
 /// Interval of the attempts to send deferred charges of counters without calls.
 const SEND_INTERVAL: Duration = Duration::from_millis(250);
@@ -119,7 +121,7 @@ impl Fallback {
                 OnStoreError::Allow => {}
                 OnStoreError::Deny => is_vetoed |= substituted.substitute(check, denied(check)),
                 OnStoreError::Local => {
-                    let check = self.local_check(store, cell, check, matched, error, replicas);
+                    let check = check_of_share(&self.local, store, cell, check, matched, error, replicas);
                     let key = cell.key.clone();
                     match (is_withheld, &mut own) {
                         (true, None) => own = Some(call.with_check(key, check)),
@@ -151,34 +153,6 @@ impl Fallback {
             OnStoreError::Error if is_shadow => OnStoreError::Allow,
             policy => policy,
         }
-    }
-
-    /// The check of this instance's share of a limit, whose counter is started.
-    fn local_check(
-        &self,
-        store: &Store,
-        cell: &Cell,
-        check: &Check,
-        matched: Option<&Match<'_>>,
-        error: &StoreError,
-        replicas: NonZeroU32,
-    ) -> Check {
-        let whole = matched.and_then(Match::degraded_policy).unwrap_or(check.policy);
-        let whole = without_primary(cell, matched, whole);
-        let policy = whole.shared_by(replicas);
-        // The counter starts from its last verdict in the store, if there is one since the last start.
-        let last = store.take_last_verdict(&cell.key, check.record);
-        let state = last.and_then(|(last, last_reply_at)| whole.share_after(&last, last_reply_at, replicas));
-        if let Some(state) = state {
-            self.local.raise(&cell.key, check.record, &policy, state);
-            metrics::local_start(LocalStart::LastVerdict);
-        }
-        // The calls of others are still decided there.
-        let policy = if error.is_slowness() { policy.with_reserve() } else { policy };
-        // A share denies clients that the limit would admit: they are not offenders.
-        let is_zero = || matched.and_then(Match::rule).is_some_and(|rule| rule.degraded_limit == Some(0));
-        let hits = if check.hits == Hits::Peek && is_zero() { Hits::ONE } else { check.hits };
-        Check { policy, hits, sync: SyncMode::Strict, ban: None, share: None, ..*check }
     }
 
     /// Charges the local requests to the local store.
@@ -309,16 +283,4 @@ impl Fallback {
     pub(super) fn local(&self) -> Store {
         Store::new(self.local.clone())
     }
-}
-
-/// The policy that decides without the primary region: the own region's share of the limit, if the primary region decides
-/// it otherwise. A limit that a rule states for that time is divided already.
-fn without_primary(cell: &Cell, matched: Option<&Match<'_>>, whole: Policy) -> Policy {
-    let states_limit = || matched.and_then(Match::rule).is_some_and(|rule| rule.degraded_limit.is_some());
-    if !cell.key.is_at_primary() || states_limit() {
-        return whole;
-    }
-    let counter = matched.and_then(Match::counter);
-    let share = counter.and_then(|counter| Some((counter.share?, u32::try_from(counter.quota.limit).ok()?)));
-    share.map_or(whole, |(share, limit)| whole.region_share(share.base, limit))
 }

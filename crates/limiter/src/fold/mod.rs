@@ -11,7 +11,7 @@ use tollgate_store::{Decisions, StoreError};
 
 use crate::decision::{Code, Decision, Limited, Status};
 use crate::plan::{Match, Plan, PlannedLimits};
-use crate::{Modes, fallback::FallbackVerdicts, metrics};
+use crate::{Modes, fallback::FallbackVerdicts, shadow_mode};
 
 /// Decisions of the store on the calls of a plan, and those of the fallback on what it did not decide.
 #[derive(Clone, Copy, Debug)]
@@ -148,14 +148,8 @@ pub(super) fn code(statuses: &[Status<'_>], modes: Modes) -> Code {
             denied |= is_over;
         }
     }
-    match denied || (quotas > 0 && exhausted == quotas) {
-        true if modes.shadow => {
-            metrics::SHADOW_MODE_PASSES.increment(0);
-            Code::Ok
-        }
-        true => Code::OverLimit,
-        false => Code::Ok,
-    }
+    let is_denied = denied || (quotas > 0 && exhausted == quotas);
+    if is_denied && !shadow_mode::passes(modes) { Code::OverLimit } else { Code::Ok }
 }
 
 /// Whether a limit denies the request by itself.

@@ -12,8 +12,7 @@ use std::sync::{Arc, LazyLock};
 
 use tollgate_core::algorithm::Algorithm;
 use tollgate_metrics::{
-    Computed, Declared, Gauge, Metric, MetricKind, Sink, Striped, StripedCounter, StripedFamily,
-    series::KINDS,
+    Computed, Declared, Gauge, Metric, MetricKind, Sink, Striped, StripedFamily, series::KINDS,
 };
 use tollgate_rules::OnStoreError;
 use tollgate_store::StoreError;
@@ -25,10 +24,10 @@ pub use self::rollout::{
 };
 pub use self::rules::{RULE_KINDS, RuleCounters, RuleTotal, RuleTotals, rule_totals};
 pub use self::shedding::{ShownRule, show_shedding, shown_shedding};
-pub use crate::unknown_domains::unknown_domains;
+pub use crate::{shadow_mode::shadow_mode_passes, unknown_domains::unknown_domains};
 pub(crate) use by_rule::count_ban;
 
-use crate::{matching, unknown_domains};
+use crate::{matching, shadow_mode, unknown_domains};
 
 /// Metrics of decisions.
 pub static METRICS: &[&dyn Metric] = &[
@@ -45,7 +44,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &DEFERRED_CHARGES,
     &unknown_domains::UNKNOWN_DOMAIN,
     &matching::MALFORMED_LEASES,
-    &SHADOW_MODE_PASSES,
+    &shadow_mode::SHADOW_MODE_PASSES,
     &REPLICAS,
     &shedding::SHEDDING,
 ];
@@ -101,12 +100,6 @@ static DEFERRED_CHARGES: StripedFamily<4, 1> = StripedFamily::with_series(
     || [["charged"], ["expired"], ["unknown"], ["dropped"]],
 );
 
-pub(super) static SHADOW_MODE_PASSES: StripedCounter = StripedCounter::new(
-    "tollgate_shadow_mode_passes_total",
-    "Requests that passed only because of the process's shadow mode.",
-)
-.at_zero();
-
 pub(super) static REPLICAS: Gauge = Gauge::new("tollgate_replicas", "Instances that share the limits.");
 
 /// Requests in which the store did not decide everything. Other metrics show them under other names.
@@ -145,12 +138,6 @@ pub(super) fn deferred(result: DeferredResult, hits: u64) {
         *amount = hits;
     }
     DEFERRED_CHARGES.add(amounts);
-}
-
-/// Requests that passed so far only because of the process's shadow mode.
-pub fn shadow_mode_passes() -> u64 {
-    let [total] = SHADOW_MODE_PASSES.totals();
-    total
 }
 
 /// Counts a request in which the store did not decide everything.

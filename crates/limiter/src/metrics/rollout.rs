@@ -14,7 +14,7 @@ use tollgate_metrics::{Computed, Declared, Striped, publish};
 use tollgate_rules::{Domain, Rule, Rules};
 
 use super::by_rule::SeriesByRule;
-use crate::plan::Side;
+use crate::shadow_mode::Side;
 
 /// Maximum number of rules that have series of their own, of either kind.
 const MAX_RULES: usize = 1_000;
