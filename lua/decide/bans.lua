@@ -1,4 +1,4 @@
--- Bans of counters; twin of crates/core/src/ban/mod.rs, which explains them. Calls on cells with nothing but one counter
+-- Bans of counters; twin of crates/core/src/ban/, which explains them. Calls on cells with nothing but one counter
 -- and its record of bans are decided here, before the definitions of the others: without that, a denial takes 1.8 times as much
 -- of Redis' processor.
 --
