@@ -220,15 +220,16 @@ impl ClientError {
         Self::Failed { code: "file", message: format!("{name}: {reason}") }
     }
 
-    /// The error as JSON, in the form of the API.
-    pub(super) fn to_json(&self) -> Value {
-        match self {
+    /// The error as text, and as JSON in the form of the API.
+    pub(super) fn output(&self) -> CommandOutput {
+        let json = match self {
             Self::Rejected(error) => error.response.clone(),
             Self::Invalid(report) => {
                 json!({ "error": { "code": "invalid", "message": "the rules are not valid", "report": report } })
             }
             Self::Failed { code, message } => json!({ "error": { "code": code, "message": message } }),
-        }
+        };
+        CommandOutput { text: format!("{self}\n"), json }
     }
 }
 

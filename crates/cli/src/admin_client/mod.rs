@@ -1,7 +1,7 @@
 //! `tollgate rules`, `counters`, `lists`, `switch`, `override`, `regions`, `top`, `candidates`, `recommend` and `events`:
 //! operate a running tollgate over its admin API.
 //!
-//! `client` makes the calls, `output` formats text, and the other files have the commands with their paths and the text
+//! `client` makes the calls, `output` writes text or JSON, and the other files have the commands with their paths and the text
 //! form of their responses.
 
 mod client;
@@ -15,7 +15,7 @@ mod traffic;
 
 use std::io::{self, Write};
 
-use self::{client::ApiClient, output::CommandOutput};
+use self::client::ApiClient;
 use crate::flags::{AdminClientSettings, AdminCommand};
 
 /// Calls the API and writes the result to `out`, or the error to `errors`. Returns whether the call succeeded.
@@ -41,18 +41,9 @@ pub(crate) fn run(
         AdminCommand::Recommend(query) => traffic::recommend(&api, query),
         AdminCommand::Events(query) => traffic::events(&api, query),
     });
-    match (result, settings.connection.json) {
-        (Ok(CommandOutput { text, .. }), false) => out.write_all(text.as_bytes())?,
-        (Ok(CommandOutput { json, .. }), true) => writeln!(out, "{json}")?,
-        (Err(error), false) => {
-            writeln!(errors, "{error}")?;
-            return Ok(false);
-        }
-        (Err(error), true) => {
-            writeln!(errors, "{}", error.to_json())?;
-            return Ok(false);
-        }
+    let is_json = settings.connection.json;
+    match result {
+        Ok(output) => output.write(is_json, out).map(|()| true),
+        Err(error) => error.output().write(is_json, errors).map(|()| false),
     }
-    out.flush()?;
-    Ok(true)
 }

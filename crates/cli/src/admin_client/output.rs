@@ -1,12 +1,13 @@
-//! Output of a command: untrusted text, timestamps and tables.
+//! Output of a command, as text or as JSON: untrusted text, timestamps and tables.
 
+use std::io::{self, Write};
 use std::iter;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tollgate_runtime::redact::is_printable;
 
-/// Result of a call, as text and as JSON.
+/// Result or error of a call, as text and as JSON.
 #[derive(Debug)]
 pub(super) struct CommandOutput {
     pub(super) text: String,
@@ -17,6 +18,16 @@ impl CommandOutput {
     /// The result of a removal, with the identifier of what was removed.
     pub(super) fn removed(what: &str, id: &str) -> Self {
         Self { text: format!("{what} {id} is removed\n"), json: json!({ "id": id }) }
+    }
+
+    /// Writes the JSON or the text.
+    pub(super) fn write(&self, is_json: bool, out: &mut impl Write) -> io::Result<()> {
+        if is_json {
+            writeln!(out, "{}", self.json)?;
+        } else {
+            out.write_all(self.text.as_bytes())?;
+        }
+        out.flush()
     }
 }
 
