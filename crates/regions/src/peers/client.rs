@@ -1,6 +1,5 @@
 //! Client of one other region, and its connection.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -10,12 +9,11 @@ use tokio::{select, sync::mpsc};
 use tollgate_core::clock::Clock;
 use tollgate_proto::tollgate::region::v1::{ExchangeReply, ExchangeRequest, regions_client::RegionsClient};
 use tollgate_rules::RegionEntry;
-use tollgate_runtime::redact::{self, with_sources};
-use tollgate_runtime::{backoff::Backoff, bounded_file};
-use tollgate_serve::net::{TlsFile, TlsSettings, tls};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tollgate_runtime::{backoff::Backoff, redact::with_sources};
+use tollgate_serve::net::TlsSettings;
+use tonic::transport::{Channel, Endpoint};
 
-use super::service::MAX_LOAN_REQUESTS;
+use super::{service::MAX_LOAN_REQUESTS, tls};
 use crate::state::{Exchange, OutgoingLoanRequest};
 use crate::{Regions, metrics};
 
@@ -166,8 +164,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The reason, without contents of files.
 pub(super) async fn connect(entry: &RegionEntry, settings: &TlsSettings) -> Result<Channel, String> {
     let (settings, name) = (settings.clone(), entry.certificate_name.to_string());
-    let tls = spawn_blocking(move || tls_config(&settings, name)).await;
-    let tls = tls.map_err(|_| "shutting down".to_owned())??;
+    let tls = spawn_blocking(move || tls::client_config(&settings, name)).await;
+    let tls = tls.map_err(|_| "shutting down".to_owned())??.timeout(CONNECT_TIMEOUT);
     let endpoint = Endpoint::from_shared(entry.address.to_string()).map_err(|error| with_sources(&error))?;
     let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
@@ -184,24 +182,4 @@ pub(super) async fn connect(entry: &RegionEntry, settings: &TlsSettings) -> Resu
         Ok(connected) => connected.map_err(|error| with_sources(&error)),
         Err(_) => Err(format!("connect timed out after {} s", CONNECT_TIMEOUT.as_secs())),
     }
-}
-
-/// TLS of a client, from the files of the port. Blocks.
-fn tls_config(settings: &TlsSettings, name: String) -> Result<ClientTlsConfig, String> {
-    let read = |file: TlsFile, path: &Path| {
-        bounded_file::read(path)
-            .map_err(|error| format!("{}: {}: {error}", settings.flag(file), redact::path(path)))
-    };
-    let certificate = read(TlsFile::Certificate, &settings.certificate)?;
-    tls::client_presents("region", &certificate);
-    let key = read(TlsFile::Key, &settings.key)?;
-    let mut config = ClientTlsConfig::new()
-        .domain_name(name)
-        .timeout(CONNECT_TIMEOUT)
-        .identity(Identity::from_pem(certificate, key));
-    if let Some(clients) = &settings.clients {
-        let authorities = read(TlsFile::Authorities, &clients.authorities)?;
-        config = config.ca_certificate(Certificate::from_pem(authorities));
-    }
-    Ok(config)
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`client`]: a task for each other region, which connects and sends.
 //! - [`service`]: answers other regions, on its port.
+//! - [`tls`]: certificates of both.
 //! - [`rules`]: copies of the rules that another region writes.
 //!
 //! Decisions wait for none of it, except those of rules with `scope: primary` or `on_share_exhausted: wait`.
@@ -9,6 +10,7 @@
 mod client;
 mod rules;
 mod service;
+mod tls;
 
 use std::{collections::BTreeMap, convert::Infallible};
 

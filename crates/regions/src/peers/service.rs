@@ -23,9 +23,8 @@ use tollgate_serve::net::{Port, metrics::CONNECTIONS_REFUSED, tls::Tls, unfinish
 use tonic::transport::{Server, server::Connected};
 use tonic::{Request, Response, Status, async_trait, body::Body};
 use tower::util::MapRequestLayer;
-use webpki::EndEntityCert;
 
-use super::rules;
+use super::{rules, tls::PeerNames};
 use crate::Regions;
 use crate::loans::{Lender, refused};
 use crate::metrics::{self, Refusal};
@@ -108,7 +107,7 @@ impl RegionsService {
         let names = request.extensions().get::<PeerNames>().ok_or(Refusal::Certificate)?;
         let sender = sender.ok_or(Refusal::Malformed)?;
         let entry = self.regions.other(&sender.region).ok_or(Refusal::UnknownRegion)?;
-        if !names.0.contains(&entry.certificate_name) {
+        if !names.contains(&entry.certificate_name) {
             return Err(Refusal::Certificate);
         }
         if !self.regions.admits_message(&sender.region) {
@@ -165,10 +164,6 @@ const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
 const MESSAGE_LIMITS: MessageLimits =
     MessageLimits { max_bytes: MAX_MESSAGE_BYTES, timeout: MESSAGE_TIMEOUT };
-
-/// Names of the certificate of a connection's client: DNS names and URIs.
-#[derive(Clone, Debug)]
-pub(super) struct PeerNames(Arc<[Box<str>]>);
 
 /// Connection whose client has a certificate of the CA.
 struct PeerStream {
@@ -231,7 +226,7 @@ async fn accept(listener: TcpListener, tls: Tls, accepted: mpsc::Sender<PeerStre
                     };
                     let Some(stream) = stream else { return };
                     if let Ok(place) = places.try_acquire_owned() {
-                        let names = names_of(&stream);
+                        let names = PeerNames::of(&stream);
                         // Only a stopped server does not take it.
                         let _ = accepted.send(PeerStream { stream, names, _place: place }).await;
                     } else {
@@ -243,17 +238,6 @@ async fn accept(listener: TcpListener, tls: Tls, accepted: mpsc::Sender<PeerStre
             Err(error) => _ = limit.accept_failed(&error, || idle.close_longest()).await,
         }
     }
-}
-
-/// Names of the client's certificate, which the handshake verified.
-fn names_of(stream: &TlsStream<TcpStream>) -> PeerNames {
-    let (_, connection) = stream.get_ref();
-    let certificate = connection.peer_certificates().and_then(<[_]>::first);
-    let Some(certificate) = certificate.and_then(|der| EndEntityCert::try_from(der).ok()) else {
-        return PeerNames(Arc::default());
-    };
-    let names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
-    PeerNames(names.map(Box::from).collect())
 }
 
 impl Connected for PeerStream {
