@@ -1,5 +1,5 @@
-//! Client of one control plane: opens one stream after the other, with backoff, and keeps what outlives a stream: accepted and
-//! rejected versions, and the state of the connection, of which an outage is logged once for each reason.
+//! State of one control plane that outlives a stream: accepted and rejected versions, and the state of the connection, of which
+//! an outage is logged once for each reason.
 
 use http::Uri;
 use prost_types::{Struct, Value, value::Kind};
