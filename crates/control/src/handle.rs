@@ -8,7 +8,8 @@ use arc_swap::ArcSwapOption;
 use tokio::{sync::Notify, task::spawn_blocking};
 use tollgate_store::{StoreError, redis::RedisSettings};
 
-use crate::model::{SYSTEM_AUTHOR, instance_id};
+use crate::instances::instance_id;
+use crate::model::SYSTEM_AUTHOR;
 use crate::redis::{Redis, versions};
 use crate::stored::{ActiveState, StoreHead, StoredRuntime, StoredVersion};
 use crate::{

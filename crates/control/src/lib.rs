@@ -20,13 +20,14 @@
 #![cfg_attr(test, allow(clippy::float_arithmetic))]
 
 mod automatic;
-mod bans;
 pub mod bounds;
 mod copier;
 mod copies;
 pub mod events;
 mod fleet;
 mod handle;
+mod instances;
+mod listed_bans;
 mod lists;
 mod memory;
 pub mod metrics;
@@ -43,18 +44,18 @@ mod stored;
 pub use tollgate_rules::{List, SwitchMode, ValueMatch};
 
 pub use self::automatic::{Added, AutomaticEntry, AutomaticMode};
-pub use self::bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan};
 pub use self::copier::{ReadRules, Reading, RulesCopier};
 pub use self::copies::{
     Adopted, CopiedChange, CopiedOverrides, CopyClaim, CopyState, ListsCopy, OverridesHead, OverridesPage,
     RulesCopy, RulesIdentity, StoredField, VersionCopy,
 };
 pub use self::events::{EventKind, LoggedEvent, Occasion, OperatorEvent};
-pub use self::fleet::{InstanceReport, MAX_REPORT_BYTES, ReportTopic, Totals};
+pub use self::fleet::{InstanceReport, MAX_REPORT_BYTES, ReportTopic, Totals, log_events};
+pub use self::listed_bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan};
 pub use self::lists::{ListEntry, Runtime, Switch, check_entry, check_switch, compile as compile_lists};
 pub use self::model::{
-    Action, AuditEntry, BanRemoval, ControlError, ControlResult, Draft, Files, Instance, RegionRecord,
-    Version, check_files, is_like_system_author,
+    Action, AuditEntry, BanRemoval, ControlError, ControlResult, Draft, Files, RegionRecord, Version,
+    check_files, is_like_system_author,
 };
 pub use self::pairs::{ListPair, Pair, pairs_text, parse_pairs};
 pub use self::ramp::{EnforcedKeys, Ramp, RampEvidence, RampPlan, RampState};
@@ -63,4 +64,4 @@ pub use self::reconcile::{ActiveDomains, Reconciler, Rules};
 pub use self::redis::{CONTROL_SCRIPT, OVERRIDES_SCRIPT};
 pub use self::rule_overrides::{OverrideEntry, OverridePage};
 pub use self::status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus};
-pub use self::{handle::Control, operations::log_events};
+pub use self::{handle::Control, instances::Instance};

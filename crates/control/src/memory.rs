@@ -10,7 +10,7 @@ use crate::bounds::{MAX_AUDIT_ENTRIES, MAX_AUTOMATIC_ENTRIES, MAX_STORED_BYTES, 
 use crate::stored::{FilesPresence, StoreHead, StoredRuntime, StoredVersion};
 use crate::{
     Added, AuditEntry, AutomaticEntry, ControlError, ControlResult, Instance, Runtime, Version,
-    bans::MemoryBans, events::EventLog, lists::Change, model::files_bytes, rule_overrides::BookHead,
+    events::EventLog, listed_bans::MemoryBans, lists::Change, model::files_bytes, rule_overrides::BookHead,
 };
 
 /// Store in this process.

@@ -18,7 +18,7 @@ use crate::bounds::{MAX_AUTOMATIC_ENTRIES, MAX_BAN_PAGE, MAX_BANS, MAX_ENTRIES, 
 use crate::stored::{Connectivity, Restore, StoredRuntime, token};
 use crate::{
     Added, AuditEntry, AutomaticEntry, BanCounts, BanFilter, BanPage, BanPosition, ControlError,
-    ControlResult, ListEntry, ListedBan, Runtime, Switch, bans::PageBuilder, copies::MAX_LISTS_BYTES,
+    ControlResult, ListEntry, ListedBan, Runtime, Switch, copies::MAX_LISTS_BYTES, listed_bans::PageBuilder,
     lists::Change,
 };
 

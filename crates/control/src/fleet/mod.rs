@@ -4,12 +4,15 @@
 //! - *Totals* are sums over all instances, by intervals of the server's clock.
 //! - A *lease* lets one instance do what must be done once.
 //!
-//! `lua/fleet.lua` has the operations.
+//! [`event_log`] is the log of events that the instances share. `lua/fleet.lua` has the operations.
+
+mod event_log;
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use tollgate_store::redis::Reply;
 
+pub use self::event_log::log_events;
 use crate::handle::Control;
 use crate::model::{ControlResult, check_count, check_size};
 use crate::redis::Redis;

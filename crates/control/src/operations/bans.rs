@@ -1,0 +1,181 @@
+//! Operations on bans, and on the automatic entries of the deny list that follow them.
+
+use tollgate_core::clock::now_ms;
+
+use crate::bounds::{MAX_BAN_BATCH, truncated};
+use crate::redis::runtime;
+use crate::{
+    Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, BanCounts, BanFilter, BanPage, BanPosition,
+    BanRemoval, Control, ControlResult, ListedBan, automatic::id_of, handle::Backend, lists::Change, metrics,
+};
+
+/// Bans.
+impl Control {
+    /// Adds bans that began to the list of active bans, and returns the number of those. Each replaces an earlier ban of
+    /// its counter. At most [`MAX_BAN_BATCH`] are added.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn record_bans(&self, bans: Vec<ListedBan>) -> ControlResult<BanCounts> {
+        let listed = |ban: ListedBan| ListedBan { instance: self.instance().to_owned(), ..ban.bounded() };
+        let bans: Vec<ListedBan> = bans.into_iter().take(MAX_BAN_BATCH).map(listed).collect();
+        let counts = match &self.0.backend {
+            Backend::Memory(memory) => memory.bans.record(&bans, now_ms()),
+            Backend::Redis(redis) => runtime::record_bans(redis, &bans).await?,
+        };
+        metrics::active_bans(counts);
+        Ok(counts)
+    }
+
+    /// Returns at most `limit` active bans that pass the filter, from behind a position.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn bans(
+        &self,
+        filter: BanFilter<'_>,
+        after: Option<BanPosition>,
+        limit: usize,
+    ) -> ControlResult<BanPage> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.bans.page(filter, after, limit, now_ms())),
+            Backend::Redis(redis) => runtime::bans(redis, filter, after, limit).await,
+        }
+    }
+
+    /// Returns the active ban with this id, if it is listed.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn ban(&self, id: &str) -> ControlResult<Option<ListedBan>> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.bans.get(id, now_ms())),
+            Backend::Redis(redis) => runtime::ban(redis, id).await,
+        }
+    }
+
+    /// Removes a ban that was lifted from the list; whether it was listed. All instances read the bans of their counters
+    /// again.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn remove_ban(&self, id: &str) -> ControlResult<bool> {
+        let removed = match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.bans.remove(id)),
+            Backend::Redis(redis) => runtime::remove_ban(redis, id).await,
+        };
+        self.0.changed.notify_one();
+        removed
+    }
+
+    /// Records in the audit log that an operator removes a ban.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn record_ban_removal(
+        &self,
+        author: &str,
+        ban: &ListedBan,
+        removal: BanRemoval,
+        comment: &str,
+    ) -> ControlResult<()> {
+        let subject = format!("ban {} {} {}", ban.domain, ban.rule, ban.key_text());
+        let audit = AuditEntry::new(author, Action::ResetCounter, subject, comment.to_owned());
+        self.change(Change::AuditOnly, AuditEntry { ban: Some(removal), ..audit }).await.map(drop)
+    }
+}
+
+/// Automatic entries of the deny list.
+impl Control {
+    /// Adds automatic entries, each unless its counter has one; returns the result for each.
+    ///
+    /// # Errors
+    /// When the store does not respond; then some may have been added.
+    pub async fn add_automatic(&self, new: Vec<AutomaticEntry>) -> ControlResult<Vec<Added>> {
+        let audited = new.into_iter().map(|entry| {
+            let comment = format!("rule {}: {}", entry.rule, entry.reason);
+            let audit = entry.audit(&entry.author, Action::AddEntry, comment);
+            (entry, audit)
+        });
+        let audited = audited.collect();
+        let results = match &self.0.backend {
+            Backend::Memory(memory) => memory.state.lock().add_automatic(audited),
+            Backend::Redis(redis) => redis.add_automatic(audited).await?,
+        };
+        if results.contains(&Added::Listed) {
+            self.0.changed.notify_one();
+        }
+        Ok(results)
+    }
+
+    /// Returns the automatic entry with this id.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn automatic(&self, id: &str) -> ControlResult<Option<AutomaticEntry>> {
+        let runtime = self.runtime().await?;
+        Ok(runtime.automatic.into_iter().find(|entry| entry.id == id))
+    }
+
+    /// Removes an automatic entry; whether it existed.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn lift_automatic(&self, entry: &AutomaticEntry, author: &str) -> ControlResult<bool> {
+        let audit = entry.audit(author, Action::RemoveEntry, String::new());
+        self.lift(&entry.id, None, audit).await
+    }
+
+    /// Removes the automatic entry for the client of a ban that an operator has ended, if there is one.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn lift_automatic_of(&self, ban: &str, author: &str) -> ControlResult<()> {
+        match self.automatic(&id_of(ban)).await? {
+            Some(entry) if entry.mode == AutomaticMode::Enforce => {
+                self.lift_automatic(&entry, author).await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces an automatic entry by an exemption: the client is not listed again before its end. Returns the exemption, if
+    /// the entry existed.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn exempt_automatic(
+        &self,
+        entry: AutomaticEntry,
+        author: &str,
+        reason: &str,
+        expires_at_ms: u64,
+    ) -> ControlResult<Option<AutomaticEntry>> {
+        let audit = entry.audit(author, Action::RemoveEntry, format!("lifted and exempt: {reason}"));
+        let exemption = AutomaticEntry {
+            mode: AutomaticMode::Exempt,
+            reason: truncated(reason.to_owned()),
+            author: truncated(author.to_owned()),
+            created_at_ms: audit.at_ms,
+            expires_at_ms,
+            ..entry
+        };
+        let is_made = self.lift(&exemption.id, Some(&exemption), audit).await?;
+        Ok(is_made.then_some(exemption))
+    }
+
+    /// Removes an automatic entry, or replaces it by an exemption; whether there was one.
+    async fn lift(
+        &self,
+        id: &str,
+        exemption: Option<&AutomaticEntry>,
+        audit: AuditEntry,
+    ) -> ControlResult<bool> {
+        let lifted = match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.state.lock().lift_automatic(id, exemption, audit)),
+            Backend::Redis(redis) => redis.lift_automatic(id, exemption, audit).await,
+        };
+        self.0.changed.notify_one();
+        lifted
+    }
+}
