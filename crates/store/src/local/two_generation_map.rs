@@ -51,13 +51,9 @@ impl<T> Evicted<T> {
     fn take(&mut self, most: usize) {
         let Self { table, bucket, taken } = self;
         for _ in 0..most.min(table.len()) {
-            let entry = loop {
-                *bucket += 1;
-                if let Ok(entry) = table.get_bucket_entry(*bucket - 1) {
-                    break entry;
-                }
-            };
-            taken.push(entry.remove().0);
+            let mut buckets = *bucket..table.num_buckets();
+            taken.extend(buckets.find_map(|at| Some(table.get_bucket_entry(at).ok()?.remove().0)));
+            *bucket = buckets.start;
         }
     }
 
