@@ -8,13 +8,15 @@ use tollgate_core::{ban::Ban, quota::Quota};
 use tollgate_rules::{List, OnStoreError, Rule};
 use tollgate_shedding::Priority;
 
-/// Whether a request or a descriptor passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
-    /// Passes.
-    Ok,
-    /// Over a limit.
-    OverLimit,
+tollgate_core::named! {
+    /// Whether a request or a descriptor passes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Code {
+        /// Passes.
+        Ok = "OK",
+        /// Over a limit.
+        OverLimit = "OVER_LIMIT",
+    }
 }
 
 /// Status of one descriptor.

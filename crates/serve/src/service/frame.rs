@@ -6,17 +6,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message as _;
 use smallvec::SmallVec;
-use tollgate_core::lease;
 use tollgate_core::quota::{Quota, Unit};
-use tollgate_limiter::decision::{Code, Limited, Status};
+use tollgate_core::{descriptor::Descriptor, lease};
+use tollgate_limiter::decision::{Code, Decision, Limited, Status};
 use tollgate_proto::envoy::service::ratelimit::v3::{
     RateLimitRequest,
     rate_limit_response::{self as wire, rate_limit::Unit as WireUnit},
 };
 
 use super::headers::{self, whole_seconds};
-use super::metadata::{self, NamedDecision, code_name};
-use super::{Parts, ResponseOptions, problem};
+use super::{NamedDecisions, Parts, ResponseOptions, metadata, problem};
 
 /// Compression flag and length.
 pub const PREFIX_BYTES: usize = 5;
@@ -115,9 +114,7 @@ fn add_metadata(
                 number_value(bytes, "until", ban.until.into());
             });
         }
-        if let Some(named) = NamedDecision::of(options, decision, descriptors) {
-            struct_value(bytes, "decision", |bytes| add_named(bytes, &named));
-        }
+        add_deciding(bytes, options.decision_metadata, decision, descriptors);
         if let Some(degraded) = decision.degraded {
             struct_value(bytes, "degraded", |bytes| {
                 text_value(bytes, "policy", degraded.policy.name());
@@ -143,14 +140,33 @@ fn add_metadata(
     }
 }
 
-fn add_named(bytes: &mut FrameBytes, NamedDecision { deciding, key }: &NamedDecision<'_>) {
-    text_value(bytes, "code", code_name(deciding.code));
-    text_value(bytes, "key", key.as_str());
-    text_value(bytes, "policy", deciding.policy.name());
-    if let Some(remaining) = deciding.remaining {
-        number_value(bytes, "remaining", remaining as f64);
-    }
-    text_value(bytes, "rule", deciding.rule().as_str());
+/// Writes the rule or list that decided, with its counted key, as the settings request. Texts are bounded.
+fn add_deciding(
+    bytes: &mut FrameBytes,
+    named: NamedDecisions,
+    decision: &Decision<'_>,
+    descriptors: &[Descriptor<'_>],
+) {
+    let (is_named, has_key) = match named {
+        NamedDecisions::Off => (false, false),
+        NamedDecisions::Denials => (decision.has_denial(), true),
+        // The key has values of the request.
+        NamedDecisions::DenialsWithoutKey => (decision.has_denial(), false),
+        NamedDecisions::All => (true, true),
+        NamedDecisions::AllWithoutKey => (true, false),
+    };
+    let Some(deciding) = is_named.then(|| decision.deciding()).flatten() else { return };
+    struct_value(bytes, "decision", |bytes| {
+        text_value(bytes, "code", deciding.code.name());
+        if has_key {
+            text_value(bytes, "key", deciding.key(descriptors).as_str());
+        }
+        text_value(bytes, "policy", deciding.policy.name());
+        if let Some(remaining) = deciding.remaining {
+            number_value(bytes, "remaining", remaining as f64);
+        }
+        text_value(bytes, "rule", deciding.rule().as_str());
+    });
 }
 
 fn header(bytes: &mut FrameBytes, name: &str, value: &str) {

@@ -1,19 +1,15 @@
-//! Dynamic metadata of a response, in the format of envoyproxy/ratelimit: the decoded request, the metadata of the rules
-//! that let it pass, and what decided.
+//! Description of a request in the dynamic metadata of its response, in the format of envoyproxy/ratelimit: the decoded
+//! request, and the metadata of the rules that let it pass.
 
 use std::collections::BTreeMap;
 
 use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde_json::{Map, Value as Json};
-use tollgate_core::descriptor::Descriptor;
-use tollgate_limiter::deciding_rule::{Deciding, NamedText};
 use tollgate_limiter::decision::{Code, Decision, Limited, Status};
 use tollgate_proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride,
 };
 use tollgate_proto::envoy::{service::ratelimit::v3::RateLimitRequest, r#type::v3::RateLimitUnit};
-
-use super::{NamedDecisions, ResponseOptions};
 
 /// Returns the fields of the metadata that describe a request and its rules.
 pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> BTreeMap<String, Value> {
@@ -54,7 +50,7 @@ fn limit(limited: &Limited<'_>) -> Value {
     let fields = BTreeMap::from([
         ("name".to_owned(), text(label)),
         ("remaining".to_owned(), number(limited.verdict.remaining as f64)),
-        ("code".to_owned(), text(code_name(limited.code()))),
+        ("code".to_owned(), text(limited.code().name())),
     ]);
     value(Kind::StructValue(Struct { fields }))
 }
@@ -145,40 +141,4 @@ fn list(values: impl Iterator<Item = Value>) -> Value {
 
 const fn value(kind: Kind) -> Value {
     Value { kind: Some(kind) }
-}
-
-/// The rule or list that decided a request, with its counted key. Texts are bounded, and may be empty.
-#[derive(Debug)]
-pub(super) struct NamedDecision<'d> {
-    pub(super) deciding: Deciding<'d>,
-    pub(super) key: NamedText,
-}
-
-impl<'d> NamedDecision<'d> {
-    /// Names what decided, if the options request it.
-    pub(super) fn of(
-        options: &ResponseOptions,
-        decision: &'d Decision<'_>,
-        descriptors: &[Descriptor<'_>],
-    ) -> Option<Self> {
-        let (is_named, has_key) = match options.decision_metadata {
-            NamedDecisions::Off => (false, false),
-            NamedDecisions::Denials => (decision.has_denial(), true),
-            // The key has values of the request.
-            NamedDecisions::DenialsWithoutKey => (decision.has_denial(), false),
-            NamedDecisions::All => (true, true),
-            NamedDecisions::AllWithoutKey => (true, false),
-        };
-        let deciding = is_named.then(|| decision.deciding()).flatten()?;
-        let key = if has_key { deciding.key(descriptors) } else { NamedText::default() };
-        Some(Self { deciding, key })
-    }
-}
-
-/// Name of a code, as in protobuf.
-pub(super) const fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::OverLimit => "OVER_LIMIT",
-    }
 }

@@ -8,7 +8,6 @@ mod metadata;
 pub mod metrics;
 mod problem;
 mod settings;
-mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -166,12 +165,12 @@ impl Service {
         span: &mut Span,
     ) -> Result<Answer, RequestError> {
         let encode = |parts: &Parts<'_, '_, '_>| {
-            let encode = || frame::encode(&self.options, parts, None);
+            let new_frame = || frame::encode(&self.options, parts, None);
             // A response with a point in time differs each time.
             if self.options.problem_body || self.options.header_names.reset_at.is_some() {
-                encode()
+                new_frame()
             } else {
-                self.banned.get(request.bytes, parts, encode)
+                self.banned.get(request.bytes, parts, new_frame)
             }
         };
         let answer = self.decide(request.domain, &request.descriptors, deadline, span, encode).await;
@@ -209,7 +208,7 @@ impl Service {
             return Err(RequestError::IdConflict);
         }
         // In seconds: until the limits admit the request, and the delay of its key.
-        let retry_after = spread::retry_after(&decision, domain, descriptors);
+        let retry_after = headers::retry_after(&decision, domain, descriptors);
         let frame = encode(&Parts {
             decision: &decision,
             ban: decision.ban(),

@@ -11,7 +11,6 @@ use tollgate_limiter::decision::{Limited, ListDecision, Status};
 use tollgate_rules::{Limit, Rule, Rules};
 
 use super::*;
-use crate::service::spread;
 
 /// Delays of `client=ann` and three others.
 const DELAYS: [u64; 4] = [9, 3, 2, 10];
@@ -66,7 +65,7 @@ fn limited(rule: Option<&Rule>, quota: Quota, algorithm: Algorithm, wait: Durati
 fn delay(descriptors: &[Descriptor<'_>]) -> u64 {
     let rules = rules(RULES);
     let limited = denied(&rules, &descriptors[0], Duration::from_secs(1));
-    spread::delay("d", descriptors, 0, &limited).as_secs()
+    headers::delay("d", descriptors, 0, &limited).as_secs()
 }
 
 #[test]
@@ -99,7 +98,7 @@ fn clients_of_one_window_return_evenly_over_the_whole_spread() {
         let descriptors = [descriptor(&[("client", &client)])];
         let limited = denied(&rules, &descriptors[0], Duration::from_secs(30));
         returning
-            [usize::try_from(spread::delay("d", &descriptors, 0, &limited).as_secs()).expect("small")] += 1;
+            [usize::try_from(headers::delay("d", &descriptors, 0, &limited).as_secs()).expect("small")] += 1;
     }
     // 91 on average, with a standard deviation of 9; without a spread, 1,000 return in one second.
     assert!(returning.iter().all(|clients| (55..=127).contains(clients)), "{returning:?}");
@@ -111,16 +110,16 @@ fn a_rule_without_a_spread_has_none_and_neither_have_a_ban_and_permits() {
     for (key, is_spread) in [("client", true), ("never", false), ("unstated", false)] {
         let descriptors = [descriptor(&[(key, "ann")])];
         let limited = denied(&rules, &descriptors[0], Duration::from_secs(1));
-        assert_eq!(!spread::delay("d", &descriptors, 0, &limited).is_zero(), is_spread, "{key}");
+        assert_eq!(!headers::delay("d", &descriptors, 0, &limited).is_zero(), is_spread, "{key}");
         let ban = Ban { until: 60, level: NonZeroU8::MIN, is_new: false, is_enforced: true };
         for (is_enforced, is_exact) in [(true, true), (false, !is_spread)] {
             let ban = Some(Ban { is_enforced, ..ban });
             let banned = Limited { verdict: Verdict { ban, ..limited.verdict }, ..limited.clone() };
-            assert_eq!(spread::delay("d", &descriptors, 0, &banned).is_zero(), is_exact, "{key}");
+            assert_eq!(headers::delay("d", &descriptors, 0, &banned).is_zero(), is_exact, "{key}");
         }
         let permits = Limited { algorithm: Algorithm::Concurrency, ..limited };
         assert_eq!(
-            spread::delay("d", &descriptors, 0, &permits),
+            headers::delay("d", &descriptors, 0, &permits),
             Duration::ZERO,
             "permits are released at any moment"
         );
@@ -144,10 +143,10 @@ proptest! {
         let decision =
             Decision { code: Code::OverLimit, degraded: None, listed, shed: None, statuses: statuses.collect() };
         let exact = decision.retry_after().expect("denied");
-        let delayed = spread::retry_after(&decision, "d", &descriptors).expect("denied");
+        let delayed = headers::retry_after(&decision, "d", &descriptors).expect("denied");
         prop_assert!(exact <= delayed && delayed <= exact + Duration::from_secs(10), "{exact:?} {delayed:?}");
-        prop_assert_eq!(spread::retry_after(&decision, "d", &descriptors), Some(delayed));
+        prop_assert_eq!(headers::retry_after(&decision, "d", &descriptors), Some(delayed));
         let passing = Decision { code: Code::Ok, ..decision };
-        prop_assert_eq!(spread::retry_after(&passing, "d", &descriptors), None);
+        prop_assert_eq!(headers::retry_after(&passing, "d", &descriptors), None);
     }
 }
