@@ -9,10 +9,10 @@ use futures_util::stream::{FuturesUnordered, Stream, StreamExt as _};
 use tokio::task::yield_now;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::across_slots::{self, AcrossSlots, Command};
+use super::across_slots::{self, AcrossSlots};
 use super::breaker::{Breaker, BreakerEvent, OpenCause};
 use super::queue::{BoxedRequest, PendingRequest};
-use super::{RequestOptions, SharedQueue};
+use super::{Command, RequestOptions, SharedQueue, split};
 use crate::redis::connection::{Connection, ConnectionState, LiveConnection};
 use crate::redis::{error::SendError, metrics, script, servers::Server};
 use crate::{key::CellKey, local::LocalCache};
@@ -205,7 +205,7 @@ impl Driver {
         self.slots_to_probe = self.across_slots.keys_to_probe(&pending, now);
         let callers = pending.iter().map(|pending| pending.waiters.len()).sum::<usize>();
         let requests = pending.len();
-        let commands = self.across_slots.split(pending, now);
+        let commands = split(&mut self.across_slots, pending, now);
         let mut pipeline = Pipeline::with_capacity(commands.len());
         for keys in loads {
             pipeline.add_command(script::load(*keys));

@@ -27,19 +27,28 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use tollgate_core::clock::Timestamp;
+use tollgate_core::{RecordId, algorithm::Algorithm, clock::Timestamp};
 use tollgate_metrics::Computed;
 use tollgate_runtime::log_budget::LogBudget;
 
-use self::{driver::Driver, queue::Queue};
+use self::queue::{BoxedRequest, PendingRequest, Queue};
+use self::{across_slots::AcrossSlots, driver::Driver};
 use super::script::{self, CommandKeys, Run};
 use super::{
     connection::Connection, error::SendError, info, metrics, servers::Server, store_clock::StoreClock,
     targets::Target,
 };
 use crate::local::{LocalCache, OutageCache};
-use crate::request::{Requests, TagRequest, Verdicts};
+use crate::request::{Check, Requests, TagRequest, Verdicts};
 use crate::{self as store, BackgroundQueue, metrics::LiveList};
+
+/// Maximum number of calls in a command, where several are possible: they share the costs of a command, and none waits
+/// long for the others.
+const MAX_CALLS: usize = 64;
+
+/// Maximum work of the calls of a command, in checks of some 2 to 20 µs: the server decides nothing else meanwhile. A call with
+/// more is alone.
+const MAX_WORK: u64 = 192;
 
 /// Options that all requests of a store have in common.
 #[derive(Clone, Debug)]
@@ -95,6 +104,78 @@ pub(super) struct CallTimes {
     pub(super) deadline: Instant,
     /// Time that a test has set, by which the script decides in place of the server's.
     pub(super) fixed: Option<Timestamp>,
+}
+
+/// Calls of one command.
+#[derive(Debug)]
+struct Command {
+    keys: CommandKeys,
+    pending: Vec<BoxedRequest>,
+}
+
+impl Command {
+    /// Time that a test has set for all of its calls.
+    fn fixed(&self) -> Option<Timestamp> {
+        self.pending.first().and_then(|first| first.fixed)
+    }
+}
+
+/// Distributes calls over commands: one clock decides all calls of a command. In commands of several, calls with the same
+/// checks follow each other, since the script reads the checks of such calls once; otherwise calls keep their order.
+fn split(across_slots: &mut AcrossSlots, mut pending: Vec<BoxedRequest>, now: Instant) -> Vec<Command> {
+    let keys = across_slots.keys(now);
+    let max_calls = if keys == CommandKeys::OneSlot { 1 } else { MAX_CALLS };
+    if max_calls > 1 {
+        pending.sort_by_cached_key(|pending| checks(pending));
+    }
+    let mut commands: Vec<Command> = Vec::with_capacity(pending.len().div_ceil(max_calls));
+    let (mut alone, mut work_left) = (Vec::new(), 0_u64);
+    for call in pending {
+        if across_slots.is_apart(&call.request) {
+            alone.push(Command { keys: CommandKeys::OneSlot, pending: vec![call] });
+            continue;
+        }
+        let work = work(&call);
+        match commands.last_mut() {
+            Some(last)
+                if last.pending.len() < max_calls && work <= work_left && last.fixed() == call.fixed =>
+            {
+                work_left = work_left.saturating_sub(work);
+                last.pending.push(call);
+            }
+            _ => {
+                work_left = MAX_WORK.saturating_sub(work);
+                commands.push(Command { keys, pending: vec![call] });
+            }
+        }
+    }
+    // A call alone is redirected by the server itself.
+    if keys == CommandKeys::AnySlotOfNode {
+        let single = commands.iter_mut().filter(|command| command.pending.len() == 1);
+        single.for_each(|command| command.keys = CommandKeys::OneSlot);
+    }
+    commands.append(&mut alone);
+    commands
+}
+
+/// Key of an order in which calls with the same checks follow each other.
+fn checks(pending: &PendingRequest) -> (usize, Option<RecordId>, usize) {
+    let mut checks = pending.request.checks();
+    let first = checks.next().map(|check| check.record);
+    (checks.count(), first, pending.waiters.len())
+}
+
+/// Work of a call, in checks: where hits are stored one by one, those of logs take a sixteenth of it, and permits as much each;
+/// a release may return many.
+fn work(pending: &PendingRequest) -> u64 {
+    let times = u64::from(pending.run().times);
+    let of_check = |check: &Check| match check.policy.algorithm() {
+        Algorithm::Concurrency if check.hits.is_refund() => 3,
+        Algorithm::Concurrency => check.hits.charged().saturating_mul(times),
+        Algorithm::SlidingWindowLog => check.hits.charged().saturating_mul(times) >> 4,
+        _ => 1,
+    };
+    pending.request.checks().map(|check| of_check(check).clamp(1, MAX_WORK)).sum()
 }
 
 /// The queue and the connection of one server, whose tasks end when it is dropped.

@@ -3,7 +3,7 @@
 use ::redis::{RedisError, Value};
 use tokio::time::Instant;
 
-use super::across_slots::Command;
+use super::Command;
 use super::driver::{Batch, Driver};
 use super::queue::{BoxedRequest, PendingRequest};
 use crate::key::CellKey;

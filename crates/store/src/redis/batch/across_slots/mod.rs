@@ -13,22 +13,13 @@ use std::{sync::atomic::AtomicU64, time::Duration};
 
 use ::redis::{Pipeline, Value};
 use tokio::time::Instant;
-use tollgate_core::{RecordId, algorithm::Algorithm, clock::Timestamp};
 
-use super::queue::{BoxedRequest, PendingRequest};
+use super::queue::BoxedRequest;
 use crate::redis::connection::{Connection, LiveConnection};
 use crate::redis::error::SendError;
 use crate::redis::metrics::{ANY_SLOT, CommandSlotsGauge, ONE_SLOT};
 use crate::redis::script::{self, CommandKeys};
-use crate::{after, key::CellKey, request::Check};
-
-/// Maximum number of calls in a command, where several are possible: they share the costs of a command, and none waits
-/// long for the others.
-const MAX_CALLS: usize = 64;
-
-/// Maximum work of the calls of a command, in checks of some 2 to 20 µs: the server decides nothing else meanwhile. A call with
-/// more is alone.
-const MAX_WORK: u64 = 192;
+use crate::{after, key::CellKey, request::TagRequest};
 
 /// First pause after a refused probe; doubles with each further one.
 const INITIAL_PAUSE: Duration = Duration::from_secs(1);
@@ -51,20 +42,6 @@ const TRUSTED_CALLS: usize = 65_536;
 
 /// Excess of failures at which they end: a few full commands.
 const MAX_DISTRUST: usize = 1_024;
-
-/// Calls of one command.
-#[derive(Debug)]
-pub(super) struct Command {
-    pub(super) keys: CommandKeys,
-    pub(super) pending: Vec<BoxedRequest>,
-}
-
-impl Command {
-    /// Time that a test has set for all of its calls.
-    pub(super) fn fixed(&self) -> Option<Timestamp> {
-        self.pending.first().and_then(|first| first.fixed)
-    }
-}
 
 /// The keys of the next commands on a connection.
 #[derive(Debug)]
@@ -192,49 +169,14 @@ impl AcrossSlots {
         }
     }
 
-    /// Distributes calls over commands: one clock decides all calls of a command. In commands of several, calls with the same
-    /// checks follow each other, since the script reads the checks of such calls once; otherwise calls keep their order.
-    pub(super) fn split(&mut self, mut pending: Vec<BoxedRequest>, now: Instant) -> Vec<Command> {
+    /// Keys of the commands that are sent now.
+    pub(super) fn keys(&mut self, now: Instant) -> CommandKeys {
         self.apart.retain(|(_, until)| *until > now);
-        let (keys, max_calls) = match self.permission {
-            Permission::Unneeded => (CommandKeys::NoSlots, MAX_CALLS),
-            Permission::Granted => (CommandKeys::AnySlotOfNode, MAX_CALLS),
-            Permission::Unknown | Permission::Probed | Permission::Refused(_) => (CommandKeys::OneSlot, 1),
-        };
-        if max_calls > 1 {
-            pending.sort_by_cached_key(|pending| checks(pending));
+        match self.permission {
+            Permission::Unneeded => CommandKeys::NoSlots,
+            Permission::Granted => CommandKeys::AnySlotOfNode,
+            Permission::Unknown | Permission::Probed | Permission::Refused(_) => CommandKeys::OneSlot,
         }
-        let mut commands: Vec<Command> = Vec::with_capacity(pending.len().div_ceil(max_calls));
-        let (mut alone, mut work_left) = (Vec::new(), 0_u64);
-        for pending in pending {
-            if self.is_apart(&pending) {
-                alone.push(Command { keys: CommandKeys::OneSlot, pending: vec![pending] });
-                continue;
-            }
-            let work = work(&pending);
-            match commands.last_mut() {
-                Some(command)
-                    if command.keys == keys
-                        && command.pending.len() < max_calls
-                        && work <= work_left
-                        && command.fixed() == pending.fixed =>
-                {
-                    work_left = work_left.saturating_sub(work);
-                    command.pending.push(pending);
-                }
-                _ => {
-                    work_left = MAX_WORK.saturating_sub(work);
-                    commands.push(Command { keys, pending: vec![pending] });
-                }
-            }
-        }
-        // A call alone is redirected by the server itself.
-        let single = commands.iter_mut().filter(|command| command.pending.len() == 1);
-        single.filter(|command| command.keys == CommandKeys::AnySlotOfNode).for_each(|command| {
-            command.keys = CommandKeys::OneSlot;
-        });
-        commands.append(&mut alone);
-        commands
     }
 
     /// The scripts of the commands that may be sent.
@@ -245,38 +187,16 @@ impl AcrossSlots {
         }
     }
 
-    fn is_apart(&self, pending: &PendingRequest) -> bool {
-        if self.apart.is_empty() {
-            return false;
-        }
-        let slot = pending.request.slot();
-        self.apart.iter().any(|(apart, _)| *apart == slot)
+    /// Whether the request has a command of its own, however many others may share one.
+    pub(super) fn is_apart(&self, request: &TagRequest) -> bool {
+        let is_apart = |slot| self.apart.iter().any(|(apart, _)| *apart == slot);
+        !self.apart.is_empty() && is_apart(request.slot())
     }
 
     fn count(&mut self, connections: &'static AtomicU64) {
         self.gauge = None;
         self.gauge = Some(CommandSlotsGauge::new(connections));
     }
-}
-
-/// Key of an order in which calls with the same checks follow each other.
-fn checks(pending: &PendingRequest) -> (usize, Option<RecordId>, usize) {
-    let mut checks = pending.request.checks();
-    let first = checks.next().map(|check| check.record);
-    (checks.count(), first, pending.waiters.len())
-}
-
-/// Work of a call, in checks: where hits are stored one by one, those of logs take a sixteenth of it, and permits as much each;
-/// a release may return many.
-fn work(pending: &PendingRequest) -> u64 {
-    let times = u64::from(pending.run().times);
-    let of_check = |check: &Check| match check.policy.algorithm() {
-        Algorithm::Concurrency if check.hits.is_refund() => 3,
-        Algorithm::Concurrency => check.hits.charged().saturating_mul(times),
-        Algorithm::SlidingWindowLog => check.hits.charged().saturating_mul(times) >> 4,
-        _ => 1,
-    };
-    pending.request.checks().map(|check| of_check(check).clamp(1, MAX_WORK)).sum()
 }
 
 /// Has the script of commands on several slots read two keys. It was loaded when connecting, and is loaded again where the

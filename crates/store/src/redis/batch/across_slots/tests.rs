@@ -3,7 +3,8 @@ use smallvec::smallvec;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::redis::batch::queue::Waiter;
+use crate::redis::batch::queue::{PendingRequest, Waiter};
+use crate::redis::batch::{Command, split};
 use crate::{request::Cell, test_prelude::*};
 
 fn request(value: &str) -> TagRequest {
@@ -57,7 +58,7 @@ fn a_server_without_slots_is_not_probed() {
     let (mut slots, now) = (connected(CommandKeys::NoSlots), Instant::now());
     assert!(slots.keys_to_probe(&several(2), now).is_none());
     let expected = [(CommandKeys::NoSlots, 64), (CommandKeys::NoSlots, 6)];
-    assert_eq!(sizes(&slots.split(several(70), now)), expected);
+    assert_eq!(sizes(&split(&mut slots, several(70), now)), expected);
 }
 
 /// Calls of a hundred checks, or of as many permits, and releases.
@@ -72,7 +73,8 @@ fn commands_have_a_bounded_number_of_checks() {
     let mut sizes_of = |change: &dyn Fn(&mut Cell)| {
         let mut pending = several(70);
         pending.iter_mut().for_each(|pending| change(&mut pending.request.cells[0]));
-        slots.split(pending, now).iter().map(|command| command.pending.len()).take(2).collect::<Vec<_>>()
+        let commands = split(&mut slots, pending, now);
+        commands.iter().map(|command| command.pending.len()).take(2).collect::<Vec<_>>()
     };
     let with = |policy, hits| move |cell: &mut Cell| cell.checks[0] = Check::own(concurrency, policy, hits);
     assert_eq!(sizes_of(&|cell| cell.checks = smallvec![cell.checks[0]; 64]), [3, 3]);
@@ -104,7 +106,7 @@ fn mixed() -> (Vec<BoxedRequest>, Vec<CellKey>) {
 #[test]
 fn calls_with_the_same_checks_follow_each_other_in_order_of_arrival() {
     let (mixed, keys) = mixed();
-    let order = order(&AcrossSlots::new(CommandKeys::NoSlots).split(mixed, Instant::now()));
+    let order = order(&split(&mut AcrossSlots::new(CommandKeys::NoSlots), mixed, Instant::now()));
     let [evens, odds] = [0, 1].map(|first| keys.iter().skip(first).step_by(2).cloned().collect::<Vec<_>>());
     assert!(order == [odds.clone(), evens.clone()].concat() || order == [evens, odds].concat(), "{order:?}");
 }
@@ -112,25 +114,25 @@ fn calls_with_the_same_checks_follow_each_other_in_order_of_arrival() {
 #[test]
 fn calls_with_a_command_each_keep_their_order() {
     let (mixed, keys) = mixed();
-    assert_eq!(order(&AcrossSlots::new(CommandKeys::OneSlot).split(mixed, Instant::now())), keys);
+    assert_eq!(order(&split(&mut AcrossSlots::new(CommandKeys::OneSlot), mixed, Instant::now())), keys);
 }
 
 #[test]
 fn commands_have_one_slot_until_a_probe_of_two_slots_succeeds() {
     let (mut slots, now) = (connected(CommandKeys::OneSlot), Instant::now());
-    assert_eq!(sizes(&slots.split(several(3), now)), [(CommandKeys::OneSlot, 1); 3]);
+    assert_eq!(sizes(&split(&mut slots, several(3), now)), [(CommandKeys::OneSlot, 1); 3]);
     let same = || vec![pending("a"), pending("a")];
     assert!(slots.keys_to_probe(&same(), now).is_none());
     let [first, second] = slots.keys_to_probe(&several(3), now).expect("two slots");
     assert_ne!(first.slot(), second.slot());
     assert!(slots.keys_to_probe(&several(3), now).is_none(), "one probe at a time");
-    assert_eq!(sizes(&slots.split(several(3), now)), [(CommandKeys::OneSlot, 1); 3]);
+    assert_eq!(sizes(&split(&mut slots, several(3), now)), [(CommandKeys::OneSlot, 1); 3]);
     assert!(slots.probed(Ok(()), now).is_none());
     let expected = [(CommandKeys::AnySlotOfNode, 64), (CommandKeys::AnySlotOfNode, 6)];
-    assert_eq!(sizes(&slots.split(several(70), now)), expected);
+    assert_eq!(sizes(&split(&mut slots, several(70), now)), expected);
     // Another connection may lead to another server.
     slots.connected();
-    assert_eq!(sizes(&slots.split(several(2), now)), [(CommandKeys::OneSlot, 1); 2]);
+    assert_eq!(sizes(&split(&mut slots, several(2), now)), [(CommandKeys::OneSlot, 1); 2]);
 }
 
 #[test]
@@ -141,7 +143,7 @@ fn a_call_alone_and_calls_of_different_clocks_have_commands_of_their_own() {
     let parts = [several(2), vec![fixed("a"), fixed("b"), fixed("c")], several(1)];
     let mixed = parts.into_iter().flatten().collect();
     let across = CommandKeys::AnySlotOfNode;
-    assert_eq!(sizes(&slots.split(mixed, now)), [(across, 2), (across, 3), (CommandKeys::OneSlot, 1)]);
+    assert_eq!(sizes(&split(&mut slots, mixed, now)), [(across, 2), (across, 3), (CommandKeys::OneSlot, 1)]);
 }
 
 #[test]
@@ -168,10 +170,10 @@ fn calls_of_an_unreached_slot_are_alone_for_a_while() {
     let mut slots = granted(now);
     let unreached = slot_of(&several(3)[1]);
     slots.decided(2, &[unreached], now);
-    let commands = slots.split(several(3), now);
+    let commands = split(&mut slots, several(3), now);
     assert_eq!(sizes(&commands), [(CommandKeys::AnySlotOfNode, 2), (CommandKeys::OneSlot, 1)]);
     assert_eq!(slot_of(&commands[1].pending[0]), unreached);
-    assert_eq!(sizes(&slots.split(several(3), now + APART_TIME)), [(CommandKeys::AnySlotOfNode, 3)]);
+    assert_eq!(sizes(&split(&mut slots, several(3), now + APART_TIME)), [(CommandKeys::AnySlotOfNode, 3)]);
     let many: Vec<u16> = (0..2 * MAX_APART as u16).collect();
     slots.decided(1_000, &many, now);
     assert_eq!(slots.apart.len(), MAX_APART);
@@ -187,7 +189,7 @@ fn a_server_that_reaches_too_few_slots_gets_commands_of_one_slot() {
     // One of two: any node may get a command.
     (0..20).for_each(|_| slots.decided(32, &[1; 32], now));
     assert!(!slots.is_granted());
-    assert_eq!(sizes(&slots.split(several(2), now + APART_TIME)), [(CommandKeys::OneSlot, 1); 2]);
+    assert_eq!(sizes(&split(&mut slots, several(2), now + APART_TIME)), [(CommandKeys::OneSlot, 1); 2]);
     let probed_after = |slots: &mut AcrossSlots, now: Instant, seconds: u32| {
         let at = now + INITIAL_PAUSE * seconds;
         assert!(slots.keys_to_probe(&several(2), at - Duration::from_millis(1)).is_none());
