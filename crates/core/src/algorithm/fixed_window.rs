@@ -194,6 +194,11 @@ impl LimitAlgorithm for FixedWindow {
         Some(self.end_of_window(now))
     }
 
+    /// Not on a limit of 0, so that none of them is counted once the limit is raised.
+    fn counts_denied(&self) -> bool {
+        self.limit > 0
+    }
+
     fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits, charging: Charging) -> bool {
         if let Hits::RefundCharge { made_at, .. } = hits
             && self.end_of_window(made_at) != state[0]

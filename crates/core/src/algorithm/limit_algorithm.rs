@@ -57,6 +57,11 @@ pub trait LimitAlgorithm: Copy {
 
     // Decisions.
 
+    /// Whether hits that it denies are counted, where each counter is charged for itself.
+    fn counts_denied(&self) -> bool {
+        false
+    }
+
     /// Decides `hits` at `now`, updates `state`, and returns whether the hits pass.
     fn apply(&self, state: &mut Self::State, now: Timestamp, hits: Hits, charging: Charging) -> bool;
 

@@ -29,6 +29,7 @@ operations_of_the_algorithm! {
     limit() -> u64;
     length() -> Duration;
     window_end(now: Timestamp) -> Option<u32>;
+    counts_denied() -> bool;
     script_parameters(store_time: impl FnOnce() -> Timestamp) -> [i64; 2];
     script_bound() -> u64;
     has_bound() -> bool;
@@ -91,12 +92,6 @@ impl Policy {
             Self::FixedWindow(window) if window.is_wide() => RecordKind::WideWindow,
             _ => self.algorithm().kind(),
         }
-    }
-
-    /// Whether hits that it denies are counted, where each counter is charged for itself: not those on a limit of 0, so that
-    /// none of them is counted once the limit is raised.
-    pub fn counts_denied(&self) -> bool {
-        matches!(self, Self::FixedWindow(_)) && self.limit() > 0
     }
 
     /// The time of a charge that is to be refunded, as the script has it: of a window in a calendar, its end.
