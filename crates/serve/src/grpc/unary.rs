@@ -12,7 +12,7 @@ use std::{mem, pin::Pin, sync::Arc, thread};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Either};
 use hyper::body::{Body as _, Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response, http::request::Parts};
 use prost::Message as _;
 use tollgate_core::lease::LeaseId;
@@ -24,7 +24,7 @@ use tollgate_proto::envoy::service::ratelimit::v3::rate_limit_service_server::Ra
 use tollgate_telemetry::traces::{Span, Tracer};
 use tonic::{Code, Status, body::Body, metadata::MetadataMap};
 
-use super::overload::{Overloaded, Permit, store_deadline};
+use super::overload::{Overloaded, Permit, grpc_timeout, percent_of};
 use super::request_body::{MessageLimits, RequestBody, WholeMessages};
 use super::responses::ResponseBody;
 use crate::net::Port;
@@ -270,6 +270,16 @@ fn decode(message: &[u8]) -> Result<RateLimitRequest, Status> {
     })
 }
 
+/// Share of the caller's timeout that a decision may take, in percent. The rest is for the network and the queues.
+const DECISION_PERCENT: u32 = 65;
+
+/// Deadline of the store for a call with these headers, given the time that it has [waited](Permit::waited).
+fn store_deadline(headers: &HeaderMap, waited: Option<Duration>) -> Deadline {
+    let Some(waited) = waited else { return Deadline::Exceeded };
+    let share = |timeout| percent_of(timeout, DECISION_PERCENT).saturating_sub(waited);
+    Deadline::At(grpc_timeout(headers).map(share))
+}
+
 /// Maps failures to UNAVAILABLE, so that the proxy's `failure_mode_deny` applies. Being over the limit is not an
 /// error.
 fn status(error: &RequestError) -> Status {
@@ -283,6 +293,7 @@ fn status(error: &RequestError) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grpc::overload::GRPC_TIMEOUT;
     use tollgate_store::StoreError;
 
     #[test]
@@ -294,5 +305,45 @@ mod tests {
         );
         assert_eq!(code(RequestError::NoRules), Code::Unavailable);
         assert_eq!(code(RequestError::Store(StoreError::MalformedReply)), Code::Unavailable);
+    }
+
+    fn deadline(timeout: &'static str, waited: Option<Duration>) -> Deadline {
+        store_deadline(&HeaderMap::from_iter([(GRPC_TIMEOUT, HeaderValue::from_static(timeout))]), waited)
+    }
+
+    #[test]
+    fn a_decision_may_take_part_of_the_timeout() {
+        for (header, micros) in [
+            ("20m", 13_000),
+            ("1S", 650_000),
+            ("1000u", 650),
+            ("20000n", 13),
+            ("2M", 78_000_000),
+            ("99999999H", 233_999_997_660_000_000),
+            ("0m", 0),
+        ] {
+            let deadline = deadline(header, Some(Duration::ZERO));
+            assert_eq!(deadline, Deadline::At(Some(Duration::from_micros(micros))), "{header}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_waited_too_long_has_no_time_for_the_store() {
+        assert_eq!(deadline("20m", None), Deadline::Exceeded);
+    }
+
+    #[test]
+    fn the_time_that_a_call_has_waited_is_not_left_for_the_store() {
+        let waited = Some(Duration::from_millis(5));
+        assert_eq!(deadline("20m", waited), Deadline::At(Some(Duration::from_millis(8))));
+        assert_eq!(deadline("5m", waited), Deadline::At(Some(Duration::ZERO)));
+        assert_eq!(deadline("", waited), Deadline::UNKNOWN);
+    }
+
+    #[test]
+    fn a_malformed_header_counts_as_absent() {
+        for header in ["", "m", "20", "20ms", "-1m", "+1m", "1.5S", "123456789m", "20x", "?m"] {
+            assert_eq!(deadline(header, Some(Duration::ZERO)), Deadline::UNKNOWN, "{header}");
+        }
     }
 }

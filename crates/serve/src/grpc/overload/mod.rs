@@ -18,7 +18,6 @@ use hyper::header::{HeaderMap, HeaderName};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeMetrics};
 use tollgate_gate::parse_timeout;
-use tollgate_limiter::Deadline;
 
 use super::responses::nanos_of;
 use crate::net::read_budget::ReadBudget;
@@ -291,24 +290,14 @@ impl Drop for Permit {
 }
 
 /// Header with the caller's timeout.
-const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
-
-/// Share of the caller's timeout that a decision may take, in percent. The rest is for the network and the queues.
-const DECISION_PERCENT: u32 = 65;
-
-/// Deadline of the store for a call with these headers, given the time that it has [waited](Permit::waited).
-pub(super) fn store_deadline(headers: &HeaderMap, waited: Option<Duration>) -> Deadline {
-    let Some(waited) = waited else { return Deadline::Exceeded };
-    let share = |timeout| percent_of(timeout, DECISION_PERCENT).saturating_sub(waited);
-    Deadline::At(grpc_timeout(headers).map(share))
-}
+pub(super) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// Timeout that the caller sent, if it is readable.
-fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     headers.get(GRPC_TIMEOUT).and_then(|header| parse_timeout(header.as_bytes()))
 }
 
-fn percent_of(timeout: Duration, percent: u32) -> Duration {
+pub(super) fn percent_of(timeout: Duration, percent: u32) -> Duration {
     timeout * percent / 100
 }
 
