@@ -6,12 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, SystemTime};
 use std::{fs::File, path::Path, sync::Arc, thread};
 
-use bytes::Bytes;
 use futures_util::future::join_all;
-use prost::Message as _;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::spawn_blocking;
-use tollgate_core::lease::LeaseId;
 use tollgate_fixtures::{HTTP2_START, temporary_file};
 use tollgate_gate::SHOULD_RATE_LIMIT_PATH;
 use tollgate_proto::envoy::service::ratelimit::v3::{
@@ -19,11 +16,10 @@ use tollgate_proto::envoy::service::ratelimit::v3::{
     rate_limit_service_server::RateLimitService,
 };
 use tollgate_serve::grpc::GrpcListen;
-use tollgate_serve::grpc::unary::{AnswerFuture, UnaryService, answer_decoded};
 use tollgate_serve::{net::Port, readiness::Phase};
 use tollgate_store::StoreError;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Response, Status, async_trait, metadata::MetadataMap};
+use tonic::{Code, Request, Response, Status, async_trait};
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
@@ -59,21 +55,6 @@ impl RateLimitService for Stub {
         self.begun.send(thread::current().name().unwrap_or_default().to_owned()).expect("received");
         self.permits.acquire().await.expect("open").forget();
         Ok(Response::new(RateLimitResponse::default()))
-    }
-}
-
-impl UnaryService for Stub {
-    fn answer(&self, metadata: MetadataMap, message: Bytes, _: Option<Duration>) -> AnswerFuture<'_> {
-        answer_decoded(self, metadata, &message)
-    }
-
-    fn answer_reservation(
-        &self,
-        metadata: MetadataMap,
-        request: RateLimitRequest,
-        _: Option<LeaseId>,
-    ) -> AnswerFuture<'_> {
-        answer_decoded(self, metadata, &request.encode_to_vec())
     }
 }
 

@@ -5,20 +5,17 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use h2::client::{self, ResponseFuture, SendRequest};
 use parking_lot::Mutex;
-use prost::Message as _;
 use tokio::io::{AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::{JoinHandle, yield_now};
 use tokio_util::sync::CancellationToken;
-use tollgate_core::lease::LeaseId;
 use tollgate_fixtures::{HTTP2_START, frame, settings};
 use tollgate_gate::SHOULD_RATE_LIMIT_PATH;
 use tollgate_proto::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
-use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
+use tonic::{Request, Response, Status, async_trait};
 
 use super::connection::{Connections, Dispatch, side_services};
-use super::unary::{AnswerFuture, UnaryService, answer_decoded};
 use super::{request_body::MessageLimits, responses::StallDetector};
 use crate::readiness::Readiness;
 
@@ -40,21 +37,6 @@ impl RateLimitService for Recorder {
         let trace = request.metadata().get("trace").and_then(|trace| trace.to_str().ok()).unwrap_or_default();
         self.0.lock().push(format!("{}{trace}", request.get_ref().domain));
         Ok(Response::new(RateLimitResponse::default()))
-    }
-}
-
-impl UnaryService for Recorder {
-    fn answer(&self, metadata: MetadataMap, message: Bytes, _: Option<Duration>) -> AnswerFuture<'_> {
-        answer_decoded(self, metadata, &message)
-    }
-
-    fn answer_reservation(
-        &self,
-        metadata: MetadataMap,
-        request: RateLimitRequest,
-        _: Option<LeaseId>,
-    ) -> AnswerFuture<'_> {
-        answer_decoded(self, metadata, &request.encode_to_vec())
     }
 }
 

@@ -178,19 +178,26 @@ type AnswerResult = Result<Answer, Status>;
 /// Answer to a call, in progress.
 pub type AnswerFuture<'a> = Either<Ready<AnswerResult>, BoxFuture<'a, AnswerResult>>;
 
-/// Answers a call with a service that is a stub.
+/// Answers of a stub, which implements the generated trait, to decoded requests.
 #[cfg(any(test, feature = "fuzzing"))]
-pub fn answer_decoded<'a>(
-    service: &'a impl RateLimitService,
-    metadata: MetadataMap,
-    message: &[u8],
-) -> AnswerFuture<'a> {
-    let request = match decode(message) {
-        Ok(message) => tonic::Request::from_parts(metadata, Default::default(), message),
-        Err(status) => return Either::Left(ready(Err(status))),
-    };
-    let response = service.should_rate_limit(request);
-    Either::Right(response.map(|response| Ok(Answer::framed(response?.get_ref()))).boxed())
+impl<T: RateLimitService> UnaryService for T {
+    fn answer(&self, metadata: MetadataMap, message: Bytes, _: Option<Duration>) -> AnswerFuture<'_> {
+        match decode(&message) {
+            Ok(request) => self.answer_reservation(metadata, request, None),
+            Err(status) => Either::Left(ready(Err(status))),
+        }
+    }
+
+    fn answer_reservation(
+        &self,
+        metadata: MetadataMap,
+        request: RateLimitRequest,
+        _: Option<LeaseId>,
+    ) -> AnswerFuture<'_> {
+        let request = tonic::Request::from_parts(metadata, Default::default(), request);
+        let response = self.should_rate_limit(request);
+        Either::Right(response.map(|response| Ok(Answer::framed(response?.get_ref()))).boxed())
+    }
 }
 
 /// [`Service`] with traces, which answers in terms of gRPC.

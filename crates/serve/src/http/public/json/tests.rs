@@ -1,7 +1,6 @@
 use axum::body::{Body, to_bytes};
 use prost_types::{Struct, Value, value::Kind};
 use serde_json::Value as Json;
-use tollgate_core::lease::LeaseId;
 use tollgate_proto::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse,
     rate_limit_response::{self, DescriptorStatus},
@@ -10,7 +9,6 @@ use tollgate_proto::envoy::service::ratelimit::v3::{
 use tonic::{Request, async_trait, codegen::Service as _};
 
 use super::*;
-use crate::grpc::unary::{AnswerFuture, answer_decoded};
 use crate::http::{PublicParts, public_router};
 use crate::readiness::Readiness;
 
@@ -44,21 +42,6 @@ impl RateLimitService for Stub {
             dynamic_metadata: Some(Struct { fields: [("echo".to_owned(), echo)].into() }),
             ..RateLimitResponse::default()
         }))
-    }
-}
-
-impl UnaryService for Stub {
-    fn answer(&self, metadata: MetadataMap, message: Bytes, _: Option<Duration>) -> AnswerFuture<'_> {
-        answer_decoded(self, metadata, &message)
-    }
-
-    fn answer_reservation(
-        &self,
-        metadata: MetadataMap,
-        request: RateLimitRequest,
-        _: Option<LeaseId>,
-    ) -> AnswerFuture<'_> {
-        answer_decoded(self, metadata, &request.encode_to_vec())
     }
 }
 
