@@ -7,11 +7,8 @@ use smallvec::SmallVec;
 
 use crate::request::Verdicts;
 
-/// The verdicts of a request, or the reason why there are none.
-pub type Decision = Result<Verdicts, StoreError>;
-
-/// Decision of each request, in the order of the requests.
-pub type Decisions = SmallVec<[Decision; 1]>;
+/// The verdicts of each request, or the reason why there are none, in the order of the requests.
+pub type Decisions = SmallVec<[Result<Verdicts, StoreError>; 1]>;
 
 /// Reason why a store did not decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

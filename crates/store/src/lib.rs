@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use self::error::{Decision, Decisions, LateOutcome, LateReply, StoreError};
+pub use self::error::{Decisions, LateOutcome, LateReply, StoreError};
 pub use self::store::{CounterStore, LoanStep, PendingDecision, Store, TimeLimits};
 pub use self::{
     background_queue::BackgroundQueue, local::LastVerdicts, memory::MemoryStore, redis::RedisStore,

@@ -15,13 +15,13 @@ use tollgate_core::{RecordId, clock::Timestamp};
 use tollgate_runtime::backoff;
 use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 
-use crate::error::{Decision, Decisions};
 use crate::loans::{Change, Loans, SharedCounter, Snapshot};
 use crate::request::{Cell, Check, Requests, TagRequest, Verdicts};
-use crate::{BackgroundQueue, StoreError, after, key::CellKey, local::OutageCache, metrics};
+use crate::{BackgroundQueue, Decisions, StoreError, after, key::CellKey, local::OutageCache, metrics};
 
 /// A decision that is ready, or the call that brings it. The one that is ready costs no allocation.
-pub type PendingDecision<'a> = Either<Ready<Decision>, BoxFuture<'a, Decision>>;
+pub type PendingDecision<'a> =
+    Either<Ready<Result<Verdicts, StoreError>>, BoxFuture<'a, Result<Verdicts, StoreError>>>;
 
 /// A step on the loans of a counter: from the state that a store read to the one that it writes, if any.
 pub type LoanStep<'a> = dyn FnMut(&Snapshot) -> Result<Option<Change>, StoreError> + Send + 'a;

@@ -61,8 +61,8 @@ async fn decide_nothing(store: &RedisStore) -> Result<(), String> {
     let _ = timeout(CONNECTION_TIMEOUT, store.connected()).await;
     let requests = probes(store);
     let now = Instant::now();
-    let deadline = after(now, store.shared.options.timeout.max(MIN_TIMEOUT));
-    let attempts = requests.iter().map(|request| store.send(request, now, deadline));
+    let times = store.times(now, Some(after(now, store.shared.options.timeout.max(MIN_TIMEOUT))));
+    let attempts = requests.iter().map(|request| store.send(request, times));
     let (mut has_decided, mut failure) = (false, None);
     for (request, outcome) in requests.iter().zip(join_all(attempts).await) {
         match outcome {

@@ -46,7 +46,7 @@ pub use self::{settings::RedisSettings, url::RedisUrl};
 use crate::local::{LastVerdicts, OutageCache};
 use crate::request::{TagRequest, Verdicts};
 use crate::store::{CounterStore, LoanStep, PendingDecision, TimeLimits};
-use crate::{BackgroundQueue, Decision, StoreError, after, key::CellKey, loans::SharedCounter};
+use crate::{BackgroundQueue, StoreError, after, key::CellKey, loans::SharedCounter};
 
 /// Metrics of a store in Redis.
 pub static METRICS: &[&dyn Metric] = &[
@@ -146,7 +146,7 @@ impl RedisStore {
     /// # Errors
     /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether the
     /// request was charged.
-    pub async fn decide(&self, request: &TagRequest) -> Decision {
+    pub async fn decide(&self, request: &TagRequest) -> Result<Verdicts, StoreError> {
         self.decide_by(request, None).await
     }
 
@@ -155,19 +155,23 @@ impl RedisStore {
     ///
     /// # Errors
     /// See [`RedisStore::decide`].
-    pub async fn decide_own(&self, request: &TagRequest) -> Decision {
-        let now = Instant::now();
-        let decision = self.send(request, now, after(now, self.shared.options.timeout)).await;
+    pub async fn decide_own(&self, request: &TagRequest) -> Result<Verdicts, StoreError> {
+        let decision = self.send(request, self.times(Instant::now(), None)).await;
         if decision.is_ok() {
             self.shared.log_outage(None);
         }
         decision
     }
 
-    async fn send(&self, request: &TagRequest, made_at: Instant, deadline: Instant) -> Decision {
-        let times = CallTimes { made_at, deadline, fixed: self.fixed };
+    /// Times of a call at `now`.
+    fn times(&self, now: Instant, deadline: Option<Instant>) -> CallTimes {
+        let deadline = deadline.unwrap_or_else(|| after(now, self.shared.options.timeout));
+        CallTimes { made_at: now, deadline, fixed: self.fixed }
+    }
+
+    async fn send(&self, request: &TagRequest, times: CallTimes) -> Result<Verdicts, StoreError> {
         let decision = self.shared.servers.decide(request, times).await;
-        decision.map_err(|error| error::into_store_error(error, deadline.duration_since(made_at)))
+        decision.map_err(|error| error::into_store_error(error, times.deadline.duration_since(times.made_at)))
     }
 
     /// Calls `notify` for each message of a channel, and after each interruption, in which messages may have been
@@ -235,16 +239,14 @@ impl CounterStore for RedisStore {
     fn decide_by<'a>(&'a self, request: &'a TagRequest, deadline: Option<Instant>) -> PendingDecision<'a> {
         let now = Instant::now();
         // The cache depends on the current time, not on that set by a test.
-        let is_cached = self.fixed.is_none();
-        if let Some(verdicts) =
-            is_cached.then(|| self.shared.servers.decide_from_cache(request, now)).flatten()
+        if self.fixed.is_none()
+            && let Some(verdicts) = self.shared.servers.decide_from_cache(request, now)
         {
             self.shared.log_outage(None);
             return Either::Left(ready(Ok(verdicts)));
         }
         let sent = async move {
-            let deadline = deadline.unwrap_or_else(|| after(now, self.shared.options.timeout));
-            let decision = self.send(request, now, deadline).await;
+            let decision = self.send(request, self.times(now, deadline)).await;
             self.shared.log_outage(decision.as_ref().err());
             decision
         };

@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout_at};
 use tollgate_shedding::{SheddingPolicy, SheddingReading, UtilizationSums};
 use tollgate_store::request::{TagRequest, Verdicts};
 use tollgate_store::{
-    CounterStore, Decision, LateOutcome, LateReply, LoanStep, PendingDecision, StoreError, TimeLimits,
-    key::CellKey, loans::SharedCounter, local::OutageCache,
+    CounterStore, LateOutcome, LateReply, LoanStep, PendingDecision, StoreError, TimeLimits, key::CellKey,
+    loans::SharedCounter, local::OutageCache,
 };
 
 /// Maximum number of calls that wait to be sent.
@@ -48,7 +48,7 @@ pub struct PrimaryCall {
     pub request: TagRequest,
     /// Time until which its caller waits.
     pub deadline: Instant,
-    reply: oneshot::Sender<Decision>,
+    reply: oneshot::Sender<Result<Verdicts, StoreError>>,
     /// The reply after the deadline, by which the caller corrects what was decided without it.
     late: LateReply,
 }
@@ -65,7 +65,7 @@ pub struct PrimaryCalls {
 
 impl PrimaryCall {
     /// Answers the call. A caller whose time is over corrects what was decided meanwhile.
-    pub fn answer(self, decision: Decision) {
+    pub fn answer(self, decision: Result<Verdicts, StoreError>) {
         match self.reply.send(decision) {
             Err(Ok(verdicts)) => self.late.arrived(LateOutcome::Decided(verdicts)),
             Err(Err(error)) if error.charged_nothing() => self.late.arrived(LateOutcome::NotCharged),
@@ -96,7 +96,7 @@ impl PrimaryCalls {
     ///
     /// # Errors
     /// [`StoreError`]: [`StoreError::Timeout`] without a reply until `deadline`.
-    async fn decide(&self, request: &TagRequest, deadline: Instant) -> Decision {
+    async fn decide(&self, request: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
         let began = Instant::now();
         match self.role() {
             PrimaryRole::Other => {}
