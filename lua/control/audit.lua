@@ -1,4 +1,5 @@
--- An audit log, and the notification of each change that it records. Of the overrides too, which have a log of their own.
+-- The audit log, and the notification of each change that it records. Automatic changes have a log of their own, which leaves
+-- operators' entries their room.
 
 -- Number of retained audit entries.
 local MAX_AUDIT_ENTRIES = 10000
@@ -32,15 +33,27 @@ local function append_audit(token, entry)
   redis.call('XADD', audit, 'MAXLEN', '=', MAX_AUDIT_ENTRIES, '*', 'token', token, 'entry', entry)
 end
 
-local function commit(token, entry)
-  append_audit(token, entry)
+local function notify(token)
   -- An ACL may forbid publishing; subscribers then learn of the change by polling.
   redis.pcall('PUBLISH', ARGV[2], token)
 end
 
--- Replies audit log entries, newest first, of KEYS[7] if there is one. ARGV: the start, as XREVRANGE takes it, and the maximum number.
+local function commit(token, entry)
+  append_audit(token, entry)
+  notify(token)
+end
+
+-- Records a change outside this store. ARGV: the token, and the audit log entry.
+OPERATIONS.note = function()
+  if not is_applied(ARGV[4]) then
+    append_audit(ARGV[4], ARGV[5])
+  end
+  return 'made'
+end
+
+-- Replies audit log entries, newest first. ARGV: the start, as XREVRANGE takes it, and the maximum number.
 OPERATIONS.audit = function()
-  local items = redis.call('XREVRANGE', KEYS[7] or audit, ARGV[4], '-', 'COUNT', ARGV[5])
+  local items = redis.call('XREVRANGE', audit, ARGV[4], '-', 'COUNT', ARGV[5])
   for i, item in ipairs(items) do
     items[i] = { item[1], item[2][4] }
   end

@@ -1,5 +1,27 @@
 -- The list of active bans; see entry.lua for its keys.
 
+-- Removes ids from the sorted set KEYS[7], which has their ends, and from the hash KEYS[8].
+local function drop(ids)
+  for _, id in ipairs(ids) do
+    redis.call('ZREM', KEYS[7], id)
+    redis.call('HDEL', KEYS[8], id)
+  end
+end
+
+-- Lets the keys from KEYS[7] to another one expire with the last id of KEYS[7].
+local function expire_with_last(last_key)
+  local last, now = redis.call('ZRANGE', KEYS[7], -1, -1, 'WITHSCORES'), now_ms()
+  for i = 7, last[2] and last_key or 0 do
+    redis.call('PEXPIRE', KEYS[i], math.max(1, tonumber(last[2]) - now))
+  end
+end
+
+-- Whether an id of KEYS[7] has not ended.
+local function is_active(id)
+  local ends = redis.call('ZMSCORE', KEYS[7], id)[1]
+  return ends and tonumber(ends) > now_ms()
+end
+
 -- Removes bans from the list.
 local function drop_bans(ids)
   drop(ids)
@@ -75,16 +97,11 @@ OPERATIONS.ban = function()
   return is_active(ARGV[4]) and redis.call('HGET', KEYS[8], ARGV[4])
 end
 
--- Removes a ban from the list, and lets all instances activate the lists again, after which they request each ban again.
--- ARGV: its id, a token, and 'some' or 'none' as for `change`. Replies the number of removed ones.
+-- Removes a ban from the list, and lets all instances request each ban again. ARGV: its id. Replies the number of removed ones.
 OPERATIONS.remove_ban = function()
   local removed = redis.call('HDEL', KEYS[8], ARGV[4])
   drop_bans({ ARGV[4] })
-  local state = redis.call('HMGET', head, 'runtime_token', 'runtime_trail')
-  -- Lost lists are restored only over a state without a token of its own.
-  if state[1] or ARGV[6] == 'none' then
-    change_runtime(ARGV[5], state)
-    redis.pcall('PUBLISH', ARGV[2], ARGV[5])
-  end
+  local lifts = redis.call('HINCRBY', head, 'lifts', 1)
+  redis.pcall('PUBLISH', ARGV[2], lifts)
   return removed
 end

@@ -1,33 +1,21 @@
--- Copies of the rule versions, lists and switches that another region writes; those of overrides are in
--- overrides/copies.lua. A copy replaces only the state that its caller has compared with the writing region's, so that of
--- two instances that copy at the same time, the slower one changes nothing.
+-- Copies of the rule versions that another region writes; book/copies.lua has copies of the records. A copy replaces only the
+-- state that its caller has compared with the writing region's, so that of two instances that copy at the same time, the
+-- slower one changes nothing.
 
--- Replies the current version's number and token, the generation of lists and switches, its token and trail, and the
--- fields of both hashes if that token is not the one in ARGV; and the lineage, revision and epoch of overrides, as in
--- overrides/entry.lua.
+-- Replies the current version's number and token; and the lineage, revision and epoch of the operators' book.
 OPERATIONS.rules = function()
-  local state = redis.call(
-    'HMGET', head, 'current', 'token', 'generation', 'runtime_token', 'runtime_trail', 'override_lineage',
-    'override_revision', 'override_epoch'
-  )
-  local all = { {}, {} }
-  if (state[4] or '') ~= ARGV[4] then
-    all = { redis.call('HGETALL', entries), redis.call('HGETALL', switches) }
-  end
-  return {
-    state[1] or '0', state[2] or '', state[3] or '0', state[4] or '', state[5] or '', all[1], all[2], state[6] or '',
-    state[7] or '0', state[8] or '0',
-  }
+  local state = redis.call('HMGET', head, 'current', 'token')
+  local of_book = redis.call('HMGET', book, 'lineage', 'revision', 'epoch')
+  return { state[1] or '0', state[2] or '', of_book[1] or '', of_book[2] or '0', of_book[3] or '0' }
 end
 
 -- Claims the next comparison for the caller. ARGV: the shortest time between two, in milliseconds.
--- Replies 1 if it is the caller's, else 0; the time; when the last comparison was; the tokens of the current version,
--- and of lists and switches; and the source and the revision of overrides.
+-- Replies 1 if it is the caller's, else 0; the time; when the last comparison was; the token of the current version; and the
+-- source and the revision of the operators' book.
 OPERATIONS.claim_copy = function()
   local now = now_ms()
-  local state = redis.call(
-    'HMGET', head, 'copy_claim', 'copied', 'token', 'runtime_token', 'override_source', 'override_revision'
-  )
+  local state = redis.call('HMGET', head, 'copy_claim', 'copied', 'token')
+  local of_book = redis.call('HMGET', book, 'source', 'revision')
   local age = now - tonumber(state[1] or '0')
   -- A claim of the future is from before a clock was set back.
   local is_claimed = age < 0 or age >= tonumber(ARGV[4])
@@ -35,8 +23,7 @@ OPERATIONS.claim_copy = function()
     redis.call('HSET', head, 'copy_claim', now)
   end
   return {
-    is_claimed and 1 or 0, tostring(now), state[2] or '0', state[3] or '', state[4] or '', state[5] or '',
-    state[6] or '0',
+    is_claimed and 1 or 0, tostring(now), state[2] or '0', state[3] or '', of_book[1] or '', of_book[2] or '0',
   }
 end
 
@@ -60,15 +47,4 @@ OPERATIONS.copy_version = function()
   redis.call('HSET', head, 'oldest', math.min(tonumber(state[2] or number), tonumber(number)), 'bytes', bytes)
   commit(ARGV[5], ARGV[10])
   return { 'made', unpack(retained()) }
-end
-
--- Replaces lists and switches, if the present ones have a token. ARGV: the token, the generation, the trail, the audit log
--- entry, the token of the present ones, and for each field the index in KEYS of its hash, the field and its value. Replies
--- 'made' or 'other'.
-OPERATIONS.copy_runtime = function()
-  if (redis.call('HGET', head, 'runtime_token') or '') ~= ARGV[8] then
-    return 'other'
-  end
-  redis.call('HDEL', head, 'runtime_confirmed')
-  return replace_runtime()
 end

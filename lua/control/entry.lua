@@ -1,30 +1,26 @@
--- Control-plane state shared by all instances: rule versions, lists, switches, the audit log and heartbeats.
+-- Control-plane state shared by all instances: rule versions, the audit log, heartbeats, the list of active bans, and copies
+-- for other regions; book/entry.lua has the records that operators change.
 --   KEYS[1]   the head, a hash. Of versions: `current` (a number), its `token`, `meta`, `size` and `trail`; `confirmed`,
 --             when an instance last reported that it enforces that version; `oldest`, the lowest retained number, and
---             `bytes`, the total size of the files of all versions. Of lists and switches: `generation`, the number of
---             their changes, `runtime_token` of the last one, `runtime_trail` and `runtime_confirmed`. Of automatic entries:
---             `automatic_token` of the last change. Of copies: `copied`, when this region last compared itself with the
---             writing region, and `copy_claim`, when an instance last began to; both by the server's clock in
---             milliseconds since 1970
+--             `bytes`, the total size of the files of all versions. Of bans: `lifts`, the number of those that were lifted. Of
+--             copies: `copied`, when this region last compared itself with the writing region, and `copy_claim`, when an
+--             instance last began to; both by the server's clock in milliseconds since 1970
 --   KEYS[2]   the audit log, a stream whose entries have a `token` and an `entry`
---   KEYS[3]   the entries of lists, KEYS[4] the switches: hashes; each value is its expiry in milliseconds since 1970
---             (0 for never), a line feed, and the payload
---   KEYS[5]   the heartbeat records of instances, a hash by instance id; KEYS[6] the time of the last heartbeat of each,
+--   KEYS[3]   the heartbeat records of instances, a hash by instance id; KEYS[4] the time of the last heartbeat of each,
 --             by the server's clock in milliseconds since 1970
+--   KEYS[5]   the heads of the operators' book, and KEYS[6] of the system's; see book/entry.lua
 --   KEYS[7…]  versions, depending on the operation: hashes with `meta`, `token`, `trail`, `files` and `size`, the bytes of
 --             the files. In operations on bans, KEYS[7] is the list of active bans, a sorted set of ids by their ends in
 --             milliseconds since 1970; KEYS[8] their records, a hash by id; and KEYS[9] the watched ones of the list. In
---             operations on automatic entries, KEYS[7] is a sorted set of ids by their ends, KEYS[8] their payloads, a hash by
---             id, and KEYS[9] their audit log, a stream like the operators'. In
 --             `region_tables`, KEYS[7] is a record of the region, a string: of its tables, or of the primary region
 --   ARGV[1]   the operation; each operation documents the arguments after ARGV[3]
 --   ARGV[2]   the channel on which changes are published
 --   ARGV[3]   'first', or 'again' if an earlier attempt may have run
 -- A token identifies one change: a change that was applied before is not applied again, and its result is repeated.
--- A trail lists the tokens of the preceding changes, newest first. Lost state is restored only over a state that it
--- descends from, or over nothing: otherwise an operator has continued from the remaining state, which then stands.
+-- A trail lists the tokens of the preceding changes, newest first. A lost version is restored only over one that it descends
+-- from, or over nothing: otherwise an operator has continued from the remaining one, which then stands.
 
-local head, audit, entries, switches, instances, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local head, audit, instances, seen, book, system_book = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 
 -- Time for which an instance counts as present after its last heartbeat, in milliseconds, and the length of a trail in
 -- characters: 100 tokens.
@@ -53,28 +49,6 @@ end
 
 -- Number of changes among which an earlier attempt of the same one may be.
 local RECENT_CHANGES = 2000
-
--- Removes ids from the sorted set KEYS[7], which has their ends, and from the hash KEYS[8].
-local function drop(ids)
-  for _, id in ipairs(ids) do
-    redis.call('ZREM', KEYS[7], id)
-    redis.call('HDEL', KEYS[8], id)
-  end
-end
-
--- Lets the keys from KEYS[7] to another one expire with the last id of KEYS[7].
-local function expire_with_last(last_key)
-  local last, now = redis.call('ZRANGE', KEYS[7], -1, -1, 'WITHSCORES'), now_ms()
-  for i = 7, last[2] and last_key or 0 do
-    redis.call('PEXPIRE', KEYS[i], math.max(1, tonumber(last[2]) - now))
-  end
-end
-
--- Whether an id of KEYS[7] has not ended.
-local function is_active(id)
-  local ends = redis.call('ZMSCORE', KEYS[7], id)[1]
-  return ends and tonumber(ends) > now_ms()
-end
 
 -- The operations by name, which the parts of the script add.
 local OPERATIONS = {}

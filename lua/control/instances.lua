@@ -1,10 +1,9 @@
 -- Heartbeats of instances.
 
--- Records a heartbeat. ARGV: the instance's id, its record, the number and the token of the version that it
--- enforces, which is KEYS[7], or '' for none, and the token of its lists and switches. Replies the current
--- version's number and token, or nothing; whether its files exist, or nothing if it is not KEYS[7]; the generation
--- and its token; the size of the current version; the token of the automatic entries; and the lineage,
--- the revision, the epoch and the floor of the overrides (see overrides/entry.lua).
+-- Records a heartbeat. ARGV: the instance's id, its record, and the number and the token of the version that it enforces,
+-- which is KEYS[7], or '' for none. Replies the current version's number and token, or nothing; whether its files exist, or
+-- nothing if it is not KEYS[7]; the size of the current version; the number of lifted bans; and of the operators' book and of
+-- the system's the lineage, the revision, the epoch and the floor.
 OPERATIONS.beat = function()
   local now = now_ms()
   redis.call('HSET', instances, ARGV[4], ARGV[5])
@@ -19,22 +18,20 @@ OPERATIONS.beat = function()
   end
   redis.call('PEXPIRE', instances, 2 * PRESENCE_MS)
   redis.call('PEXPIRE', seen, 2 * PRESENCE_MS)
-  local state = redis.call(
-    'HMGET', head, 'current', 'token', 'generation', 'runtime_token', 'size', 'automatic_token', 'override_lineage',
-    'override_revision', 'override_epoch', 'override_floor'
-  )
+  local state = redis.call('HMGET', head, 'current', 'token', 'size', 'lifts')
   local is_whole = false
   if state[1] and state[1] == ARGV[6] and state[2] == ARGV[7] then
     redis.call('HSET', head, 'confirmed', now)
     is_whole = redis.call('HEXISTS', KEYS[7], 'files')
   end
-  if state[4] and state[4] == ARGV[8] then
-    redis.call('HSET', head, 'runtime_confirmed', now)
+  local reply = { state[1], state[2], is_whole, state[3] or '0', state[4] or '0' }
+  for at, key in ipairs({ book, system_book }) do
+    local of_book = redis.call('HMGET', key, 'lineage', 'revision', 'epoch', 'floor')
+    for i = 1, 4 do
+      reply[1 + 4 * at + i] = of_book[i] or (i == 1 and '' or '0')
+    end
   end
-  return {
-    state[1], state[2], is_whole, state[3] or '0', state[4] or '', state[5] or '0', state[6] or '', state[7] or '',
-    state[8] or '0', state[9] or '0', state[10] or '0',
-  }
+  return reply
 end
 
 -- Replies for each of the next present instances its id, the time of its last heartbeat and its record. ARGV: the id after

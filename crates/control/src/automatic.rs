@@ -102,9 +102,14 @@ impl AutomaticEntry {
         pairs_text(&self.descriptor)
     }
 
+    /// The entry as the subject of an audit log entry.
+    pub(crate) fn subject(&self) -> String {
+        format!("deny {} {}", self.domain, self.key_text())
+    }
+
     /// An audit log entry about it.
     pub(crate) fn audit(&self, author: &str, action: Action, comment: String) -> AuditEntry {
-        AuditEntry::new(author, action, format!("deny {} {}", self.domain, self.key_text()), comment)
+        AuditEntry::new(author, action, self.subject(), comment)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Copies of the rule versions, lists, switches and overrides that another region writes.
+//! Copies of the rule versions and records that another region writes.
 //!
 //! ```text
 //! writing region                     any other region
@@ -16,44 +16,28 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use tollgate_proto::tollgate::region::v1 as sent;
 
-use crate::bounds::{MAX_ENTRIES, MAX_SWITCHES};
-use crate::model::{Action, AuditEntry, ControlError, ControlResult, Version, check_count, check_size};
+use crate::model::{Action, AuditEntry, ControlError, ControlResult, Version};
 
 pub use self::sent::{
-    Field as StoredField, Lists as ListsCopy, OverrideChange as CopiedChange, OverridesHead,
-    ReadOverridesReply as OverridesPage, ReadRulesReply as RulesCopy, RulesVersion as VersionCopy,
+    ReadRecordsReply as RecordsPage, ReadRulesReply as RulesCopy, RecordChange as CopiedChange, RecordsHead,
+    RulesVersion as VersionCopy,
 };
 
 /// Maximum size of a token.
 pub(crate) const MAX_TOKEN_BYTES: usize = 64;
 /// Maximum size of a trail, which holds 100 tokens.
 pub(crate) const MAX_TRAIL_BYTES: usize = 4_096;
-/// Maximum size of the fields of lists and switches.
-pub(crate) const MAX_LISTS_BYTES: usize = 1 << 20;
-
-/// Token of lists and switches in a store that never had any.
-pub(crate) const NO_LISTS: &str = "none";
-
-/// Identity of the rules, lists and switches of a store, empty for none.
+/// Records that a store has copied, and from where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RulesIdentity {
-    /// Token of the current version.
-    pub version: String,
-    /// Token of the lists and switches.
-    pub lists: String,
-}
-
-/// Overrides that a store has copied, and from where.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CopiedOverrides {
+pub struct CopiedRecords {
     /// Name of the state that they are a copy of; empty for none.
     pub source: String,
     /// The last revision.
     pub revision: u64,
 }
 
-/// Name of a state of overrides as the source of a copy from a region.
-pub(crate) fn source_in(OverridesHead { lineage, epoch, .. }: &OverridesHead, region: &str) -> String {
+/// Name of a state of records as the source of a copy from a region.
+pub(crate) fn source_in(RecordsHead { lineage, epoch, .. }: &RecordsHead, region: &str) -> String {
     format!("{region}:{lineage}:{epoch}")
 }
 
@@ -66,18 +50,17 @@ pub struct CopyClaim {
     pub now_ms: u64,
     /// Time of the last comparison, if there was one.
     pub compared_ms: Option<u64>,
-    /// Identity of what the region has.
-    pub has: RulesIdentity,
-    /// The overrides that it has.
-    pub overrides: CopiedOverrides,
+    /// Token of the version that the region has; empty for none.
+    pub version: String,
+    /// The records that it has.
+    pub records: CopiedRecords,
 }
 
 /// Parts that a copy replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Adopted {
     pub version: bool,
-    pub lists: bool,
-    pub overrides: bool,
+    pub records: bool,
 }
 
 /// Rules that this region copies.
@@ -116,15 +99,6 @@ pub(crate) fn check_version(copy: &VersionCopy) -> ControlResult<()> {
     serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(&copy.files)
         .map(drop)
         .map_err(|error| malformed(&error))
-}
-
-pub(crate) fn check_lists(copy: &ListsCopy) -> ControlResult<()> {
-    check_identity(&copy.token, &copy.trail)?;
-    check_count("entries of lists", copy.entries.len(), MAX_ENTRIES)?;
-    check_count("switches", copy.switches.len(), MAX_SWITCHES)?;
-    let fields = copy.entries.iter().chain(&copy.switches);
-    let bytes = fields.map(|field| field.name.len() + field.value.len()).sum();
-    check_size("a copy of lists and switches", bytes, MAX_LISTS_BYTES)
 }
 
 fn check_identity(token: &str, trail: &str) -> ControlResult<()> {

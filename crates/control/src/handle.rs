@@ -8,14 +8,13 @@ use arc_swap::ArcSwapOption;
 use tokio::{sync::Notify, task::spawn_blocking};
 use tollgate_store::{StoreError, redis::RedisSettings};
 
+use crate::book::{BookName, BookReplica};
 use crate::instances::instance_id;
-use crate::model::SYSTEM_AUTHOR;
 use crate::redis::{Redis, versions};
-use crate::stored::{ActiveState, StoreHead, StoredRuntime, StoredVersion};
+use crate::stored::{StoreHead, StoredVersion, VersionId};
 use crate::{
-    Action, AuditEntry, ControlError, ControlResult, Draft, Files, Instance, ListEntry, RegionRecord,
-    RulesSource, Runtime, Switch, Version, events::EventQueue, lists::Change, memory::Memory,
-    rule_overrides::OverrideReplica,
+    Action, AuditEntry, ControlError, ControlResult, Draft, Files, Instance, RegionRecord, RulesSource,
+    Version, events::EventQueue, memory::Memory,
 };
 
 /// Handle on the control store; clones share it.
@@ -36,8 +35,25 @@ pub(crate) struct Inner {
     is_reachable: AtomicBool,
     /// The region that writes what this store has, unless it is this one.
     pub(crate) writing_region: ArcSwapOption<String>,
-    /// The overrides that this instance holds.
-    pub(crate) overrides: OverrideReplica,
+    /// The records that this instance holds, in the order of [`BookName`].
+    books: [BookReplica; 2],
+}
+
+impl Inner {
+    /// The records of a book.
+    pub(crate) const fn book(&self, name: BookName) -> &BookReplica {
+        let [operators, system] = &self.books;
+        match name {
+            BookName::Operators => operators,
+            BookName::System => system,
+        }
+    }
+
+    /// The records of both books.
+    pub(crate) const fn books(&self) -> [&BookReplica; 2] {
+        let [operators, system] = &self.books;
+        [operators, system]
+    }
 }
 
 impl Control {
@@ -64,7 +80,7 @@ impl Control {
             events: EventQueue::default(),
             is_reachable: AtomicBool::new(false),
             writing_region: ArcSwapOption::empty(),
-            overrides: OverrideReplica::default(),
+            books: Default::default(),
         }))
     }
 
@@ -159,82 +175,6 @@ impl Control {
         applied
     }
 
-    /// Returns the lists and switches.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn runtime(&self) -> ControlResult<Runtime> {
-        self.0.backend.runtime().await.map(|stored| stored.runtime)
-    }
-
-    /// Adds an entry to its list, or replaces the one with the same id.
-    ///
-    /// # Errors
-    /// When there are too many entries, or the store does not respond.
-    pub async fn put_entry(&self, entry: ListEntry) -> ControlResult<()> {
-        let entry = entry.bounded()?;
-        let audit = AuditEntry::new(&entry.author, Action::AddEntry, entry.subject(), entry.reason.clone());
-        self.change(Change::PutEntry(entry), audit).await.map(drop)
-    }
-
-    /// Removes an entry; whether it existed.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn remove_entry(&self, id: &str, author: &str) -> ControlResult<bool> {
-        let runtime = self.runtime().await?;
-        let Some(entry) = runtime.entries.iter().find(|entry| entry.id == id) else { return Ok(false) };
-        let audit = AuditEntry::new(author, Action::RemoveEntry, entry.subject(), String::new());
-        self.change(Change::RemoveEntry(id.to_owned()), audit).await
-    }
-
-    /// Sets a rule's switch.
-    ///
-    /// # Errors
-    /// When there are too many switches, or the store does not respond.
-    pub async fn put_switch(&self, switch: Switch) -> ControlResult<()> {
-        let switch = switch.bounded()?;
-        let audit =
-            AuditEntry::new(&switch.author, Action::SetSwitch, switch.subject(), switch.reason.clone());
-        self.change(Change::PutSwitch(switch), audit).await.map(drop)
-    }
-
-    /// Replaces a rule's switch by its next step, unless an operator has changed it meanwhile; whether it did.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn replace_switch(&self, from: Switch, to: Switch, comment: String) -> ControlResult<bool> {
-        let audit = AuditEntry::new(SYSTEM_AUTHOR, Action::SetSwitch, to.subject(), comment);
-        self.change(Change::ReplaceSwitch { from: Box::new(from), to: Box::new(to) }, audit).await
-    }
-
-    /// Removes a rule's switch; whether it existed.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn remove_switch(&self, domain: &str, rule: &str, author: &str) -> ControlResult<bool> {
-        let runtime = self.runtime().await?;
-        let known = runtime.switches.iter().find(|switch| switch.is_of(domain, rule));
-        let Some(switch) = known else { return Ok(false) };
-        let audit = AuditEntry::new(author, Action::RemoveSwitch, switch.subject(), String::new());
-        self.change(Change::RemoveSwitch { domain: domain.to_owned(), rule: rule.to_owned() }, audit).await
-    }
-
-    /// Records an operator's change outside this store, such as a refund of a counter, in the audit log.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn record_audit(
-        &self,
-        author: &str,
-        action: Action,
-        subject: &str,
-        comment: &str,
-    ) -> ControlResult<()> {
-        let audit = AuditEntry::new(author, action, subject.to_owned(), comment.to_owned());
-        self.change(Change::AuditOnly, audit).await.map(drop)
-    }
-
     /// Returns the latest audit log entries before the entry `before`, or of all, newest first.
     ///
     /// # Errors
@@ -255,22 +195,6 @@ impl Control {
             Backend::Memory(memory) => Ok(memory.instances()),
             Backend::Redis(redis) => redis.instances().await,
         }
-    }
-
-    /// Changes lists or switches; whether there was something to change.
-    pub(crate) async fn change(&self, change: Change, audit: AuditEntry) -> ControlResult<bool> {
-        let affects_instances = change != Change::AuditOnly;
-        if affects_instances {
-            self.require_writable()?;
-        }
-        let changed = match &self.0.backend {
-            Backend::Memory(memory) => memory.state.lock().change(change, audit),
-            Backend::Redis(redis) => redis.change(change, audit).await,
-        };
-        if affects_instances {
-            self.0.changed.notify_one();
-        }
-        changed
     }
 
     /// Returns a record of the region, `""` for none. A store in this process has none: a restart forgets its hits as well.
@@ -311,10 +235,10 @@ impl Control {
     pub(crate) async fn heartbeat(
         &self,
         instance: Instance,
-        active: ActiveState,
+        active: Option<VersionId>,
     ) -> ControlResult<StoreHead> {
         let head = match &self.0.backend {
-            Backend::Memory(memory) => Ok(memory.heartbeat(instance, self.0.overrides.head())),
+            Backend::Memory(memory) => Ok(memory.heartbeat(instance, self.0.books().map(BookReplica::head))),
             Backend::Redis(redis) => redis.heartbeat(&instance, active).await,
         };
         self.0.is_reachable.store(head.is_ok(), Ordering::Relaxed);
@@ -336,13 +260,6 @@ impl Backend {
         match self {
             Self::Memory(memory) => Ok(memory.state.lock().version(number)),
             Self::Redis(redis) => versions::version(redis, number).await,
-        }
-    }
-
-    pub(crate) async fn runtime(&self) -> ControlResult<StoredRuntime> {
-        match self {
-            Self::Memory(memory) => Ok(memory.state.lock().runtime()),
-            Self::Redis(redis) => redis.runtime().await,
         }
     }
 }

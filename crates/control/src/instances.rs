@@ -15,7 +15,7 @@ pub struct Instance {
     pub version: Option<u64>,
     /// Fingerprint of the active rules.
     pub fingerprint: String,
-    /// Generation of the active lists and switches.
+    /// Revision of the active records.
     pub generation: u64,
     /// Start of the process, in milliseconds since 1970.
     pub started_at_ms: u64,

@@ -1,14 +1,13 @@
-//! Configuration that operators change while traffic flows: versions of the rules, lists, switches, and the audit log.
+//! Configuration that operators change while traffic flows: versions of the rules, records, and the audit log.
 //!
 //! ```text
-//! admin API ──> Control ──> backend (Redis | this process) ──> Reconciler ──> active rules, lists, overrides
+//! admin API ──> Control ──> backend (Redis | this process) ──> Reconciler ──> active rules and records
 //! ```
 //!
 //! - A [`Version`] is an immutable set of rule files. One of them is *current*; another one becomes current by
 //!   compare-and-set, so that two operators cannot overwrite each other's changes.
-//! - The [`Runtime`] holds changes that take effect at once and mostly expire: allow and deny lists, and switches of
-//!   single rules.
-//! - An [`OverrideEntry`] changes the limit of a rule, or of one of its keys, mostly for a time.
+//! - A [`Record`] is a change that takes effect at once and mostly ends: an override of a rule or of one of its keys, an entry
+//!   of a list, an automatic entry, or a switch of a rule. The book holds them.
 //! - A [`ListedBan`] shows a ban that a counter's store decides on.
 //! - Every change is recorded in an [`AuditEntry`].
 //! - Every instance reports what it enforces in a heartbeat, its [`Instance`] record.
@@ -20,6 +19,7 @@
 #![cfg_attr(test, allow(clippy::float_arithmetic))]
 
 mod automatic;
+mod book;
 pub mod bounds;
 mod copier;
 mod copies;
@@ -37,17 +37,17 @@ mod pairs;
 mod ramp;
 mod reconcile;
 mod redis;
-mod rule_overrides;
 mod status;
 mod stored;
 
 pub use tollgate_rules::{List, SwitchMode, ValueMatch};
 
 pub use self::automatic::{Added, AutomaticEntry, AutomaticMode};
+pub use self::book::{OverrideEntry, OverridePage, Record};
 pub use self::copier::{ReadRules, Reading, RulesCopier};
 pub use self::copies::{
-    Adopted, CopiedChange, CopiedOverrides, CopyClaim, CopyState, ListsCopy, OverridesHead, OverridesPage,
-    RulesCopy, RulesIdentity, StoredField, VersionCopy,
+    Adopted, CopiedChange, CopiedRecords, CopyClaim, CopyState, RecordsHead, RecordsPage, RulesCopy,
+    VersionCopy,
 };
 pub use self::events::{EventKind, LoggedEvent, Occasion, OperatorEvent};
 pub use self::fleet::{InstanceReport, MAX_REPORT_BYTES, ReportTopic, Totals, log_events};
@@ -61,7 +61,6 @@ pub use self::pairs::{ListPair, Pair, pairs_text, parse_pairs};
 pub use self::ramp::{EnforcedKeys, Ramp, RampEvidence, RampPlan, RampState};
 pub use self::reconcile::{ActiveDomains, Reconciler, Rules};
 #[doc(hidden)]
-pub use self::redis::{CONTROL_SCRIPT, OVERRIDES_SCRIPT};
-pub use self::rule_overrides::{OverrideEntry, OverridePage};
+pub use self::redis::{BOOK_SCRIPT, CONTROL_SCRIPT};
 pub use self::status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus};
 pub use self::{handle::Control, instances::Instance};

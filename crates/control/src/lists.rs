@@ -1,10 +1,10 @@
-//! Lists and switches: their validation, changes, and compilation for enforcement.
+//! Lists and switches: their validation and compilation for enforcement.
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::EnforcedShare;
 use tollgate_rules::{ALL_NAMES, List, Listing, ListingError, Lists, SwitchMode};
 
-use crate::bounds::{MAX_ENTRIES, MAX_NAME_BYTES, MAX_PAIRS, MAX_SWITCHES, MAX_VALUE_BYTES, truncated};
+use crate::bounds::{MAX_NAME_BYTES, MAX_PAIRS, MAX_VALUE_BYTES, truncated};
 use crate::model::{check_count, check_size};
 use crate::{AutomaticEntry, AutomaticMode, ControlResult, ListPair, Ramp, pairs::pairs_text};
 
@@ -33,8 +33,7 @@ pub struct Switch {
     pub domain: String,
     /// The rule's path, as in metrics and `/rlconfig`.
     pub rule: String,
-    /// [`SwitchMode::Shadow`] if a share of the keys is enforced, so that releases without shares enforce the rule for no
-    /// key.
+    /// [`SwitchMode::Shadow`] if a share of the keys is enforced.
     pub mode: SwitchMode,
     /// The keys for which the rule is enforced nevertheless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,14 +50,13 @@ pub struct Switch {
 }
 
 /// All lists and switches.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runtime {
-    /// Number of changes so far.
+    /// Revision of the last change.
     pub generation: u64,
     /// The entries of both lists.
     pub entries: Vec<ListEntry>,
     /// Automatic entries of the deny list.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub automatic: Vec<AutomaticEntry>,
     pub switches: Vec<Switch>,
 }
@@ -135,26 +133,6 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
     (Lists::new(runtime.generation, listings, switches).with_shares(shares), problems)
 }
 
-/// A change of lists or switches.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Change {
-    PutEntry(ListEntry),
-    /// By its id.
-    RemoveEntry(String),
-    PutSwitch(Switch),
-    /// Only if the rule has the first switch now.
-    ReplaceSwitch {
-        from: Box<Switch>,
-        to: Box<Switch>,
-    },
-    RemoveSwitch {
-        domain: String,
-        rule: String,
-    },
-    /// Only an audit log entry, for a change outside the control store.
-    AuditOnly,
-}
-
 impl ListEntry {
     /// The entry as the subject of an audit log entry.
     pub(super) fn subject(&self) -> String {
@@ -177,11 +155,6 @@ impl ListEntry {
 }
 
 impl Switch {
-    /// Whether it is the switch of this rule.
-    pub(super) fn is_of(&self, domain: &str, rule: &str) -> bool {
-        self.domain == domain && self.rule == rule
-    }
-
     /// The switch as the subject of an audit log entry.
     pub(super) fn subject(&self) -> String {
         let mode = match self.enforce_percent {
@@ -198,52 +171,6 @@ impl Switch {
         self.reason = truncated(self.reason);
         self.author = truncated(self.author);
         Ok(self)
-    }
-}
-
-impl Runtime {
-    /// Applies a change; whether there was something to change. Removes expired entries and switches too.
-    pub(super) fn apply(&mut self, change: Change, now_ms: u64) -> ControlResult<bool> {
-        let mut next = self.clone();
-        next.generation += 1;
-        let is_active = |expires_at_ms: Option<u64>| expires_at_ms.is_none_or(|end| end > now_ms);
-        next.entries.retain(|entry| is_active(entry.expires_at_ms));
-        next.switches.retain(|switch| is_active(switch.expires_at_ms));
-        let is_changed = match change {
-            Change::PutEntry(entry) => {
-                next.entries.retain(|known| known.id != entry.id);
-                next.entries.push(entry);
-                check_count("entries of lists", next.entries.len(), MAX_ENTRIES)?;
-                true
-            }
-            Change::RemoveEntry(id) => next.entries.extract_if(.., |known| known.id == id).count() > 0,
-            Change::PutSwitch(switch) => {
-                next.switches.retain(|known| !known.is_of(&switch.domain, &switch.rule));
-                next.switches.push(switch);
-                check_count("switches", next.switches.len(), MAX_SWITCHES)?;
-                true
-            }
-            Change::ReplaceSwitch { from, to } => {
-                let known = next.switches.iter_mut().find(|known| **known == *from);
-                known.map(|known| *known = *to).is_some()
-            }
-            Change::RemoveSwitch { domain, rule } => {
-                next.switches.extract_if(.., |known| known.is_of(&domain, &rule)).count() > 0
-            }
-            Change::AuditOnly => return Ok(true),
-        };
-        if is_changed {
-            *self = next;
-        }
-        Ok(is_changed)
-    }
-
-    /// The next expiry of an entry or a switch after `now_ms`.
-    pub(super) fn next_expiry(&self, now_ms: u64) -> Option<u64> {
-        let entries = self.entries.iter().filter_map(|entry| entry.expires_at_ms);
-        let switches = self.switches.iter().filter_map(|switch| switch.expires_at_ms);
-        let automatic = self.automatic.iter().map(|entry| entry.expires_at_ms);
-        entries.chain(switches).chain(automatic).filter(|end| *end > now_ms).min()
     }
 }
 

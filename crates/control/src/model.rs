@@ -110,6 +110,11 @@ impl AuditEntry {
         Self { id: String::new(), at_ms: now_ms(), author, action, subject, comment, ban: None }
     }
 
+    /// Whether no operator made the change.
+    pub(super) fn is_of_system(&self) -> bool {
+        self.author == SYSTEM_AUTHOR
+    }
+
     /// An entry for state that the store had lost and an instance restored.
     pub(super) fn restored(action: Action, subject: String) -> Self {
         Self::new(SYSTEM_AUTHOR, action, subject, "restored: the store had lost it".to_owned())

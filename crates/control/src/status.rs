@@ -44,22 +44,19 @@ pub struct RulesState {
     pub fingerprint: String,
     /// Time when the rules were activated, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Generation of the active lists and switches.
+    /// Revision of the active records.
     pub generation: u64,
     /// Generation of the region table, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region_generation: Option<u64>,
     /// Reason why newer rules are not active, if there are any.
     pub problem: Option<String>,
-    /// Reason why some lists or switches are not active, if so.
+    /// Reason why some records are not active, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lists_problem: Option<String>,
+    pub records_problem: Option<String>,
     /// Rules that are copied from another region, if they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyState>,
-    /// Reason why some overrides are not active, if so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub overrides_problem: Option<String>,
     /// Status of the control plane, if rules come from one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<ControlPlane>,
@@ -93,8 +90,7 @@ impl RulesState {
     /// Returns all problems, joined.
     pub fn problems(&self) -> Option<String> {
         let of_plane = self.control_plane.as_ref().and_then(|plane| plane.problem.as_deref());
-        let (lists, overrides) = (self.lists_problem.as_deref(), self.overrides_problem.as_deref());
-        let all = [self.problem.as_deref(), lists, overrides, of_plane];
+        let all = [self.problem.as_deref(), self.records_problem.as_deref(), of_plane];
         let problems: Vec<&str> = all.into_iter().flatten().collect();
         (!problems.is_empty()).then(|| problems.join("; "))
     }

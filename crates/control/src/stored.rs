@@ -1,12 +1,12 @@
-//! Stored form of versions, lists and switches.
+//! Stored form of versions, and the head of the store.
 
 use std::sync::Arc;
 
 use tollgate_core::clock::now_ms;
 use tollgate_directory::Fingerprint;
 
-use crate::{ControlError, Draft, Files, Runtime, Version};
-use crate::{bounds::truncated, model::check_files, rule_overrides::BookHead};
+use crate::{ControlError, Draft, Files, Version};
+use crate::{book::BookHead, bounds::truncated, model::check_files};
 
 /// A version with its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,28 +17,6 @@ pub(super) struct StoredVersion {
     pub(super) files: Arc<Files>,
     /// The tokens of the preceding versions, if the backend stores them.
     pub(super) trail: String,
-}
-
-/// Lists and switches in the store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct StoredRuntime {
-    pub(super) runtime: Runtime,
-    /// Distinguishes the last change from that of another store with the same generation; empty in memory.
-    pub(super) token: String,
-    /// The tokens of the preceding changes, if the backend stores them.
-    pub(super) trail: String,
-    /// Distinguishes the last change of automatic entries; empty before the first.
-    pub(super) automatic_token: String,
-    /// Entries and switches that could not be read and are omitted, with the reasons.
-    pub(super) problems: Vec<String>,
-}
-
-/// Version, lists and switches that an instance enforces.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ActiveState {
-    pub(super) version: Option<VersionId>,
-    /// The token of its lists and switches.
-    pub(super) runtime_token: String,
 }
 
 /// Identity of a version.
@@ -56,14 +34,10 @@ pub(super) struct StoreHead {
     pub(super) files: FilesPresence,
     /// Size of these files in bytes; 0 in memory.
     pub(super) size: u64,
-    /// Generation of the lists and switches.
-    pub(super) generation: u64,
-    /// Token of the lists and switches, see [`StoredRuntime`].
-    pub(super) runtime_token: String,
-    /// Token of the automatic entries, see [`StoredRuntime`].
-    pub(super) automatic_token: String,
-    /// Identity of the overrides of rules.
-    pub(super) overrides: BookHead,
+    /// Number of bans that were lifted.
+    pub(super) lifted_bans: u64,
+    /// Identities of the books, in the order of [`BookName`](crate::book::BookName).
+    pub(super) books: [BookHead; 2],
 }
 
 /// Presence of the files of the current version.

@@ -1,16 +1,14 @@
 //! Task that copies the rules of the writing region.
 
-mod overrides;
+mod records;
 
 use std::{convert::Infallible, fmt, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tollgate_runtime::outage::OutageLog;
 
-use self::overrides::OverridesCopier;
-use crate::copies::{
-    Adopted, CopyClaim, CopyResult, CopyState, OverridesHead, OverridesPage, RulesCopy, RulesIdentity,
-};
+use self::records::RecordsCopier;
+use crate::copies::{Adopted, CopyClaim, CopyResult, CopyState, RecordsHead, RecordsPage, RulesCopy};
 use crate::{Control, ControlError, RulesStatus, bounds::truncated, metrics};
 
 /// Time between two comparisons of a region with the writing region.
@@ -28,25 +26,25 @@ pub trait ReadRules: Send + Sync + fmt::Debug {
     /// Returns the region that writes the rules, unless it is this one or each region has its own.
     fn writing_region(&self) -> Option<String>;
 
-    /// Requests what differs from `known`.
-    fn read<'r>(&'r self, region: &'r str, known: &'r RulesIdentity) -> Reading<'r>;
+    /// Requests the version, if it is not the one with this token, and the state of the records.
+    fn read<'r>(&'r self, region: &'r str, known_version: &'r str) -> Reading<'r>;
 
-    /// Requests the changes of overrides that a copy of the state `known` lacks; `is_continued` for a further page.
-    fn read_overrides<'r>(
+    /// Requests the changes of records that a copy of the state `known` lacks; `is_continued` for a further page.
+    fn read_records<'r>(
         &'r self,
         region: &'r str,
-        known: &'r OverridesHead,
+        known: &'r RecordsHead,
         is_continued: bool,
-    ) -> Reading<'r, OverridesPage>;
+    ) -> Reading<'r, RecordsPage>;
 }
 
-/// Compares the rules, lists, switches and overrides of this region with those of the writing region, and copies what differs.
+/// Compares the rules and records of this region with those of the writing region, and copies what differs.
 #[derive(Debug)]
 pub struct RulesCopier {
     control: Control,
     status: RulesStatus,
     regions: Arc<dyn ReadRules>,
-    overrides: OverridesCopier,
+    records: RecordsCopier,
     log: OutageLog,
 }
 
@@ -54,7 +52,7 @@ impl RulesCopier {
     /// Refuses changes of the rules from now on if another region writes them; copies nothing before [`Self::run`].
     pub fn new(control: Control, status: RulesStatus, regions: Arc<dyn ReadRules>) -> Self {
         control.set_writing_region(regions.writing_region().as_deref());
-        Self { control, status, regions, overrides: OverridesCopier::default(), log: OutageLog::default() }
+        Self { control, status, regions, records: RecordsCopier::default(), log: OutageLog::default() }
     }
 
     /// Compares once a second; never returns.
@@ -77,7 +75,7 @@ impl RulesCopier {
         };
         // A failure of this region's store has its own metric and alert; until it is over, nothing can be copied.
         let Ok(mut claim) = self.control.claim_copy(CLAIM_INTERVAL).await else { return };
-        self.overrides.release(&self.control, &region, &mut claim).await;
+        self.records.release(&self.control, &region, &mut claim).await;
         let mut state = CopyState { region, compared_ms: claim.compared_ms, problem: None };
         if claim.is_claimed {
             match self.compare(&state.region, &claim).await {
@@ -98,13 +96,13 @@ impl RulesCopier {
 
     async fn compare(&mut self, region: &str, claim: &CopyClaim) -> Result<Adopted, String> {
         let text = |error: ControlError| error.to_string();
-        let copy = in_time(self.regions.read(region, &claim.has)).await?;
-        let head = copy.overrides.clone();
-        let mut adopted = self.control.adopt_copy(region, claim, copy).await.map_err(text)?;
-        if let Some(head) = head {
+        let copy = in_time(self.regions.read(region, &claim.version)).await?;
+        let version = self.control.adopt_version(region, claim, copy.version).await.map_err(text)?;
+        let mut adopted = Adopted { version, records: false };
+        if let Some(head) = copy.records {
             let (control, regions) = (&self.control, &*self.regions);
-            adopted.overrides = self.overrides.copy(control, regions, region, claim, &head).await?;
-            if adopted.overrides {
+            adopted.records = self.records.copy(control, regions, region, claim, &head).await?;
+            if adopted.records {
                 self.control.0.changed.notify_one();
             }
         }
@@ -119,14 +117,8 @@ impl RulesCopier {
         }
         let is_copied = adopted != Adopted::default();
         if is_copied {
-            let Adopted { version, lists, overrides } = adopted;
-            tracing::info!(
-                region = state.region,
-                version,
-                lists,
-                overrides,
-                "copied rules of the writing region"
-            );
+            let Adopted { version, records } = adopted;
+            tracing::info!(region = state.region, version, records, "copied rules of the writing region");
         }
         let result = if is_copied { CopyResult::Copied } else { CopyResult::Unchanged };
         metrics::RULES_COPIES.increment([result.name()]);

@@ -2,11 +2,12 @@
 
 use tollgate_core::clock::now_ms;
 
+use crate::book::{BookName, ChangeResult, Expected, NewChange, Record, RecordKey};
 use crate::bounds::{MAX_BAN_BATCH, truncated};
-use crate::redis::runtime;
+use crate::redis::bans;
 use crate::{
     Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, BanCounts, BanFilter, BanPage, BanPosition,
-    BanRemoval, Control, ControlResult, ListedBan, automatic::id_of, handle::Backend, lists::Change, metrics,
+    BanRemoval, Control, ControlResult, ListedBan, automatic::id_of, handle::Backend, metrics,
 };
 
 /// Bans.
@@ -21,7 +22,7 @@ impl Control {
         let bans: Vec<ListedBan> = bans.into_iter().take(MAX_BAN_BATCH).map(listed).collect();
         let counts = match &self.0.backend {
             Backend::Memory(memory) => memory.bans.record(&bans, now_ms()),
-            Backend::Redis(redis) => runtime::record_bans(redis, &bans).await?,
+            Backend::Redis(redis) => bans::record_bans(redis, &bans).await?,
         };
         metrics::active_bans(counts);
         Ok(counts)
@@ -39,7 +40,7 @@ impl Control {
     ) -> ControlResult<BanPage> {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.bans.page(filter, after, limit, now_ms())),
-            Backend::Redis(redis) => runtime::bans(redis, filter, after, limit).await,
+            Backend::Redis(redis) => bans::bans(redis, filter, after, limit).await,
         }
     }
 
@@ -50,7 +51,7 @@ impl Control {
     pub async fn ban(&self, id: &str) -> ControlResult<Option<ListedBan>> {
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.bans.get(id, now_ms())),
-            Backend::Redis(redis) => runtime::ban(redis, id).await,
+            Backend::Redis(redis) => bans::ban(redis, id).await,
         }
     }
 
@@ -62,7 +63,7 @@ impl Control {
     pub async fn remove_ban(&self, id: &str) -> ControlResult<bool> {
         let removed = match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.bans.remove(id)),
-            Backend::Redis(redis) => runtime::remove_ban(redis, id).await,
+            Backend::Redis(redis) => bans::remove_ban(redis, id).await,
         };
         self.0.changed.notify_one();
         removed
@@ -81,7 +82,7 @@ impl Control {
     ) -> ControlResult<()> {
         let subject = format!("ban {} {} {}", ban.domain, ban.rule, ban.key_text());
         let audit = AuditEntry::new(author, Action::ResetCounter, subject, comment.to_owned());
-        self.change(Change::AuditOnly, AuditEntry { ban: Some(removal), ..audit }).await.map(drop)
+        self.note(AuditEntry { ban: Some(removal), ..audit }).await
     }
 }
 
@@ -92,29 +93,41 @@ impl Control {
     /// # Errors
     /// When the store does not respond; then some may have been added.
     pub async fn add_automatic(&self, new: Vec<AutomaticEntry>) -> ControlResult<Vec<Added>> {
-        let audited = new.into_iter().map(|entry| {
+        let change = |entry: AutomaticEntry| {
             let comment = format!("rule {}: {}", entry.rule, entry.reason);
             let audit = entry.audit(&entry.author, Action::AddEntry, comment);
-            (entry, audit)
-        });
-        let audited = audited.collect();
-        let results = match &self.0.backend {
-            Backend::Memory(memory) => memory.state.lock().add_automatic(audited),
-            Backend::Redis(redis) => redis.add_automatic(audited).await?,
+            let put = NewChange::put(Record::Automatic(entry), audit);
+            NewChange { expected: Expected::Absent, ..put }
         };
-        if results.contains(&Added::Listed) {
+        let changes: Vec<_> = new.into_iter().map(change).collect();
+        let exceeding = self.exceeding(BookName::System, &changes);
+        let (mut within, mut results) = (Vec::new(), vec![Added::Full; changes.len()]);
+        for (at, (change, exceeds)) in changes.into_iter().zip(exceeding).enumerate() {
+            if !exceeds {
+                within.push((at, change));
+            }
+        }
+        let (places, changes): (Vec<usize>, Vec<_>) = within.into_iter().unzip();
+        let (_, made) = self.make(BookName::System, changes).await?;
+        for (place, result) in places.into_iter().zip(&made) {
+            results[place] = match result {
+                ChangeResult::Made => Added::Listed,
+                ChangeResult::Unlike => Added::Known,
+                ChangeResult::Full => Added::Full,
+            };
+        }
+        if made.contains(&ChangeResult::Made) {
             self.0.changed.notify_one();
         }
         Ok(results)
     }
 
-    /// Returns the automatic entry with this id.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn automatic(&self, id: &str) -> ControlResult<Option<AutomaticEntry>> {
-        let runtime = self.runtime().await?;
-        Ok(runtime.automatic.into_iter().find(|entry| entry.id == id))
+    /// The automatic entry with this id.
+    pub fn automatic(&self, id: &str) -> Option<AutomaticEntry> {
+        match self.active_record(BookName::System, RecordKey::of_automatic(id))? {
+            Record::Automatic(entry) => Some(entry),
+            _ => None,
+        }
     }
 
     /// Removes an automatic entry; whether it existed.
@@ -123,7 +136,7 @@ impl Control {
     /// When the store does not respond.
     pub async fn lift_automatic(&self, entry: &AutomaticEntry, author: &str) -> ControlResult<bool> {
         let audit = entry.audit(author, Action::RemoveEntry, String::new());
-        self.lift(&entry.id, None, audit).await
+        self.lift(NewChange::remove(RecordKey::of_automatic(&entry.id), audit)).await
     }
 
     /// Removes the automatic entry for the client of a ban that an operator has ended, if there is one.
@@ -131,7 +144,7 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn lift_automatic_of(&self, ban: &str, author: &str) -> ControlResult<()> {
-        match self.automatic(&id_of(ban)).await? {
+        match self.automatic(&id_of(ban)) {
             Some(entry) if entry.mode == AutomaticMode::Enforce => {
                 self.lift_automatic(&entry, author).await.map(drop)
             }
@@ -160,22 +173,16 @@ impl Control {
             expires_at_ms,
             ..entry
         };
-        let is_made = self.lift(&exemption.id, Some(&exemption), audit).await?;
+        let put = NewChange::put(Record::Automatic(exemption.clone()), audit);
+        let is_made = self.lift(NewChange { expected: Expected::Present, ..put }).await?;
         Ok(is_made.then_some(exemption))
     }
 
-    /// Removes an automatic entry, or replaces it by an exemption; whether there was one.
-    async fn lift(
-        &self,
-        id: &str,
-        exemption: Option<&AutomaticEntry>,
-        audit: AuditEntry,
-    ) -> ControlResult<bool> {
-        let lifted = match &self.0.backend {
-            Backend::Memory(memory) => Ok(memory.state.lock().lift_automatic(id, exemption, audit)),
-            Backend::Redis(redis) => redis.lift_automatic(id, exemption, audit).await,
-        };
+    /// Changes an automatic entry for an operator; whether there was one.
+    async fn lift(&self, change: NewChange) -> ControlResult<bool> {
+        let (revision, results) = self.make(BookName::System, vec![change]).await?;
         self.0.changed.notify_one();
-        lifted
+        self.0.book(BookName::System).wait_for(revision).await;
+        Ok(results.contains(&ChangeResult::Made))
     }
 }

@@ -1,4 +1,5 @@
 //! Operations of operators, and of the tasks of an instance, on the records of the store.
 
 mod bans;
-mod overrides;
+mod copies;
+mod records;

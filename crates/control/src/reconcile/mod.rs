@@ -1,22 +1,19 @@
-//! Reconciles the active rules, lists and switches with the control store.
+//! Reconciles the active rules and records with the control store.
 //!
 //! ```text
 //! every second, or at once when notified ──> heartbeat: reports this instance, returns the head of the store
 //!                                              ├─ another version ──> rules: fetch, load, activate
-//!                                              ├─ another generation ──> lists: fetch, compile, activate
-//!                                              └─ another revision ──> overrides: fetch changes, activate
+//!                                              └─ another revision ──> books: fetch changes, activate
 //! ```
 //!
-//! None of these waits for another. A failed step is retried after a later heartbeat; until then the former state stays
-//! active, and lists and switches expire on time. However much is changed, heartbeats are at least 100 ms apart and
-//! fetches of lists at least 200 ms.
+//! Neither waits for the other. A failed step is retried after a later heartbeat; until then the former state stays
+//! active, and records end on time. However much is changed, heartbeats are at least 100 ms apart.
 //!
 //! A notification reaches all instances at once. Each waits for a random time, so that hundreds of them do not keep Redis
 //! from decisions.
 
-mod lists;
+mod book;
 mod outage;
-mod overrides;
 mod rules;
 
 use std::{convert::Infallible, future::pending, ops::RangeInclusive, sync::Arc, time::Duration};
@@ -28,10 +25,10 @@ use tollgate_core::clock::now_ms;
 use tollgate_rules::OverrideTarget;
 use tollgate_runtime::task_slot::TaskSlot;
 
+use self::book::BookReconciler;
 use self::outage::{AclDenial, StoreOutage};
 use self::rules::{LoadResult, RulesReconciler};
-use self::{lists::ListsReconciler, overrides::OverridesReconciler};
-use crate::stored::{ActiveState, StoreHead};
+use crate::stored::StoreHead;
 use crate::{Control, ControlResult, Instance, RulesSource, RulesStatus, metrics};
 
 pub use self::rules::Rules;
@@ -65,8 +62,7 @@ struct ReconcileTask {
     heartbeat_at: Option<Instant>,
     /// Present if rules come from this store.
     rules: Option<RulesReconciler>,
-    lists: ListsReconciler,
-    overrides: OverridesReconciler,
+    book: BookReconciler,
     outage: StoreOutage,
     acl_denial: AclDenial,
     /// Subscription to changes, once the store has responded.
@@ -75,7 +71,7 @@ struct ReconcileTask {
 }
 
 impl Reconciler {
-    /// Starts on the current runtime. Without `rules`, only lists and switches are reconciled, and rules have another
+    /// Starts on the current runtime. Without `rules`, only records are reconciled, and rules have another
     /// source.
     pub fn start(
         control: &Control,
@@ -92,8 +88,7 @@ impl Reconciler {
             is_notified: false,
             heartbeat_at: None,
             rules: rules.map(|rules| RulesReconciler::new(control.clone(), rules)),
-            lists: ListsReconciler::new(control.clone(), status.clone(), Arc::clone(&snapshot)),
-            overrides: OverridesReconciler::new(control.clone(), status.clone(), snapshot),
+            book: BookReconciler::new(control.clone(), status.clone(), snapshot),
             outage: StoreOutage::default(),
             acl_denial: AclDenial::default(),
             subscriber: None,
@@ -117,7 +112,7 @@ impl ReconcileTask {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let changed = Arc::clone(&self.control.0.changed);
         loop {
-            let (expiry, end) = (self.lists.next_expiry, self.overrides.next_end);
+            let end = self.book.next_end;
             select! {
                 _ = ticks.tick() => if !self.acl_denial.is_waiting() {
                     self.send_heartbeat();
@@ -125,14 +120,10 @@ impl ReconcileTask {
                 () = changed.notified() => self.send_heartbeat_after(notification_delay(fastrand::u64)),
                 head = self.in_flight.finished() => self.handle_head(head),
                 loaded = RulesReconciler::finished(&mut self.rules) => self.handle_load(loaded),
-                is_changed = self.lists.finished() => if is_changed {
+                is_changed = self.book.finished() => if is_changed {
                     self.send_heartbeat();
                 },
-                () = at(expiry) => self.lists.recompile(),
-                is_changed = self.overrides.finished() => if is_changed {
-                    self.send_heartbeat();
-                },
-                () = at(end) => self.overrides.activate(),
+                () = at(end) => self.book.activate(),
             }
         }
     }
@@ -153,10 +144,7 @@ impl ReconcileTask {
         let begin = earliest.unwrap_or(due).max(due);
         self.heartbeat_at = Some(begin);
         let (control, instance) = (self.control.clone(), self.instance());
-        let active = ActiveState {
-            version: self.rules.as_ref().and_then(RulesReconciler::active),
-            runtime_token: self.lists.token().to_owned(),
-        };
+        let active = self.rules.as_ref().and_then(RulesReconciler::active);
         self.in_flight.start(async move {
             sleep_until(begin).await;
             control.heartbeat(instance, active).await
@@ -190,8 +178,7 @@ impl ReconcileTask {
                 self.acl_denial.recovered();
                 self.subscribe();
                 let connectivity = self.outage.connectivity();
-                self.lists.reconcile(&head, connectivity);
-                self.overrides.reconcile(&head);
+                self.book.reconcile(&head);
                 if let Some(rules) = &mut self.rules {
                     rules.reconcile(&head, connectivity);
                 }

@@ -1,15 +1,14 @@
-//! Versions, lists and switches in the Redis that instances share.
+//! Versions and the book in the Redis that instances share.
 //!
-//! Each operation is one run of the script in `lua/control/`, on keys of one hash tag. An operation whose result is
+//! Each operation is one run of a script of `lua/control/` or `lua/book/`, on keys of one hash tag. An operation whose result is
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
-pub(super) mod overrides;
+pub(super) mod bans;
+pub(super) mod book;
 pub(super) mod reply;
-pub(super) mod runtime;
 mod script_client;
 pub(super) mod versions;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::{cmp::Reverse, convert::Infallible, time::Duration};
 
 use tokio::{sync::Notify, time::sleep};
@@ -18,13 +17,16 @@ use tollgate_store::redis::{RedisSettings, Reply};
 
 pub(crate) use self::script_client::{ATTEMPT_TIMEOUT, Operation};
 #[doc(hidden)]
-pub use self::script_client::{CONTROL_SCRIPT, OVERRIDES_SCRIPT};
+pub use self::script_client::{BOOK_SCRIPT, CONTROL_SCRIPT};
 use self::{
     reply::{Parts, argument, bytes, items, list, number, parse, read_json, result_of, text, to_json},
     script_client::{HEARTBEAT_TIMEOUT, ScriptClient},
 };
-use crate::stored::{ActiveState, FilesPresence, Restore, StoreHead, VersionId};
-use crate::{AuditEntry, ControlResult, Instance, RegionRecord, rule_overrides::BookHead};
+use crate::stored::{FilesPresence, Restore, StoreHead, VersionId, token};
+use crate::{
+    AuditEntry, ControlResult, Instance, RegionRecord,
+    book::{BookHead, BookName},
+};
 
 /// Time between two attempts to subscribe with invalid settings, which were valid at the start.
 const SUBSCRIBE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
@@ -44,15 +46,13 @@ pub(super) struct Redis {
     /// Client of the scripts.
     pub(crate) client: ScriptClient,
     settings: RedisSettings,
-    /// Whether this instance enforces lists or switches, so that a store that never had any has lost them.
-    has_changes: AtomicBool,
 }
 
 impl Redis {
     /// Connects in the background, by tasks on the current runtime.
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let client = ScriptClient::open(settings)?;
-        Ok(Self { client, settings: settings.clone(), has_changes: AtomicBool::new(false) })
+        Ok(Self { client, settings: settings.clone() })
     }
 
     /// Notifies `changed` of changes by other instances.
@@ -73,18 +73,16 @@ impl Redis {
     pub(super) async fn heartbeat(
         &self,
         instance: &Instance,
-        active: ActiveState,
+        active: Option<VersionId>,
     ) -> ControlResult<StoreHead> {
-        self.has_changes.store(!active.runtime_token.is_empty(), Ordering::Relaxed);
-        let key = active.version.as_ref().map(|version| self.client.keys.version(version.number));
+        let key = active.as_ref().map(|version| self.client.keys.version(version.number));
         let (active_number, active_token) =
-            active.version.map(|version| (version.number.to_string(), version.token)).unwrap_or_default();
+            active.map(|version| (version.number.to_string(), version.token)).unwrap_or_default();
         let operation = Operation::new("beat").on(key).with([
             instance.id.as_str().into(),
             to_json(instance)?,
             active_number.into(),
             active_token.into(),
-            active.runtime_token.into(),
         ]);
         let mut parts = Parts::of(self.client.run_once(&operation, HEARTBEAT_TIMEOUT).await?)?;
         // In the order of the reply.
@@ -100,16 +98,9 @@ impl Redis {
                 Reply::Integer(_) => FilesPresence::Lost,
                 _ => FilesPresence::Unknown,
             },
-            generation: parts.number()?,
-            runtime_token: parts.text()?,
             size: parts.number()?,
-            automatic_token: parts.text()?,
-            overrides: BookHead {
-                lineage: parts.text()?,
-                revision: parts.number()?,
-                epoch: parts.number()?,
-                floor: parts.number()?,
-            },
+            lifted_bans: parts.number()?,
+            books: [read_head(&mut parts)?, read_head(&mut parts)?],
         })
     }
 
@@ -128,15 +119,16 @@ impl Redis {
         .await
     }
 
+    /// Records a change outside this store in the audit log.
+    pub(super) async fn note(&self, audit: &AuditEntry) -> ControlResult<()> {
+        let operation = Operation::new("note").with([token().into(), to_json(audit)?]);
+        self.client.run(&operation).await.map(drop)
+    }
+
     async fn some_audit(&self, start: Vec<u8>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
-        let [_, _, log_of_automatic] = &self.client.keys.automatic;
         let arguments = [start, argument(limit)];
         let mut all = Vec::new();
-        for log in [
-            Operation::new("audit"),
-            Operation::new("audit").on([log_of_automatic.clone()]),
-            Operation::of_overrides("audit"),
-        ] {
+        for log in BookName::ALL.map(|book| Operation::of_book(book, "audit")) {
             for item in items(self.client.run(&log.with(arguments.clone())).await?)? {
                 let [id, entry] = list(item)?;
                 all.push(AuditEntry { id: text(id)?, ..read_json(&bytes(entry)?)? });
@@ -186,6 +178,15 @@ impl Redis {
             }
         }
     }
+}
+
+fn read_head(parts: &mut Parts) -> ControlResult<BookHead> {
+    Ok(BookHead {
+        lineage: parts.text()?,
+        revision: parts.number()?,
+        epoch: parts.number()?,
+        floor: parts.number()?,
+    })
 }
 
 /// Result of restoring lost state.

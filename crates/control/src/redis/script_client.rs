@@ -7,18 +7,16 @@ use tokio::time::{Instant, sleep};
 use tollgate_store::redis::{RedisSettings, Reply, Script};
 use tollgate_store::{RedisStore, StoreError, key::slot_of};
 
-use crate::{ControlError, ControlResult, metrics};
+use crate::{ControlError, ControlResult, book::BookName, metrics};
 
 /// Operations on figures of the fleet.
 const FLEET_SOURCE: &str = include_str!("../../../../lua/fleet.lua");
 
-/// Operations on versions, lists, switches, bans, heartbeats and copies; `lua/control/entry.lua` documents keys and arguments.
+/// Operations on versions, bans, heartbeats and copies; `lua/control/entry.lua` documents keys and arguments.
 pub const CONTROL_SCRIPT: &str = concat!(
     include_str!("../../../../lua/control/entry.lua"),
     include_str!("../../../../lua/control/audit.lua"),
     include_str!("../../../../lua/control/versions.lua"),
-    include_str!("../../../../lua/control/runtime.lua"),
-    include_str!("../../../../lua/control/automatic.lua"),
     include_str!("../../../../lua/control/bans.lua"),
     include_str!("../../../../lua/control/instances.lua"),
     include_str!("../../../../lua/control/regions.lua"),
@@ -26,16 +24,16 @@ pub const CONTROL_SCRIPT: &str = concat!(
     include_str!("../../../../lua/control/dispatch.lua"),
 );
 
-/// Operations on overrides; `lua/overrides/entry.lua` documents keys and arguments.
-pub const OVERRIDES_SCRIPT: &str = concat!(
-    include_str!("../../../../lua/overrides/entry.lua"),
+/// Operations on the book; `lua/book/entry.lua` documents keys and arguments.
+pub const BOOK_SCRIPT: &str = concat!(
+    include_str!("../../../../lua/book/entry.lua"),
     include_str!("../../../../lua/control/audit.lua"),
-    include_str!("../../../../lua/overrides/entries.lua"),
-    include_str!("../../../../lua/overrides/changes.lua"),
-    include_str!("../../../../lua/overrides/pages.lua"),
-    include_str!("../../../../lua/overrides/restoration.lua"),
-    include_str!("../../../../lua/overrides/copies.lua"),
-    include_str!("../../../../lua/overrides/dispatch.lua"),
+    include_str!("../../../../lua/book/records.lua"),
+    include_str!("../../../../lua/book/changes.lua"),
+    include_str!("../../../../lua/book/pages.lua"),
+    include_str!("../../../../lua/book/restoration.lua"),
+    include_str!("../../../../lua/book/copies.lua"),
+    include_str!("../../../../lua/book/dispatch.lua"),
 );
 
 /// Timeout of one attempt.
@@ -65,7 +63,11 @@ pub(crate) struct Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScriptName {
     Control,
-    Overrides,
+    /// A book, and whose audit log has the change.
+    Book {
+        book: BookName,
+        log: BookName,
+    },
 }
 
 impl Operation {
@@ -73,9 +75,22 @@ impl Operation {
         Self { name, script: ScriptName::Control, versions: Vec::new(), arguments: Vec::new() }
     }
 
-    /// An operation on overrides of rules.
-    pub(crate) fn of_overrides(name: &'static str) -> Self {
-        Self { script: ScriptName::Overrides, ..Self::new(name) }
+    /// An operation on a book.
+    pub(crate) const fn of_book(book: BookName, name: &'static str) -> Self {
+        Self {
+            name,
+            script: ScriptName::Book { book, log: book },
+            versions: Vec::new(),
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Takes another audit log.
+    pub(crate) fn logged_by(mut self, of: BookName) -> Self {
+        if let ScriptName::Book { log, .. } = &mut self.script {
+            *log = of;
+        }
+        self
     }
 
     /// Adds keys of versions.
@@ -97,7 +112,7 @@ pub(crate) struct ScriptClient {
     pub(super) store: RedisStore,
     pub(crate) keys: Keys,
     script: Script,
-    overrides_script: Script,
+    book_script: Script,
     /// Operations on figures of the fleet.
     fleet_script: Script,
     /// Time of the last denial by the ACL.
@@ -108,10 +123,10 @@ impl ScriptClient {
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let store = RedisStore::open(settings)?;
         let keys = Keys::new(&settings.key_prefix);
-        let [script, overrides_script, fleet_script] =
-            [CONTROL_SCRIPT, OVERRIDES_SCRIPT, FLEET_SOURCE].map(Script::new);
+        let [script, book_script, fleet_script] =
+            [CONTROL_SCRIPT, BOOK_SCRIPT, FLEET_SOURCE].map(Script::new);
         let denied_at = Mutex::default();
-        Ok(Self { store, keys, script, overrides_script, fleet_script, denied_at })
+        Ok(Self { store, keys, script, book_script, fleet_script, denied_at })
     }
 
     /// Runs an operation, and again if it may not have run: every operation may run twice.
@@ -163,11 +178,16 @@ impl ScriptClient {
         attempt: &[u8],
         timeout: Duration,
     ) -> Result<Reply, StoreError> {
-        let (script, keys) = match operation.script {
-            ScriptName::Control => (&self.script, &self.keys.fixed),
-            ScriptName::Overrides => (&self.overrides_script, &self.keys.overrides),
+        let (script, mut keys) = match operation.script {
+            ScriptName::Control => (&self.script, self.keys.fixed.to_vec()),
+            ScriptName::Book { book, log } => {
+                let [_, audit, ..] = self.keys.of_book(log);
+                let mut keys = self.keys.of_book(book).clone();
+                keys[1].clone_from(audit);
+                (&self.book_script, keys.to_vec())
+            }
         };
-        let keys: Vec<Vec<u8>> = keys.iter().chain(&operation.versions).cloned().collect();
+        keys.extend(operation.versions.iter().cloned());
         let start = [operation.name.as_bytes(), &self.keys.channel, attempt];
         self.call(script, &keys, &start, &operation.arguments, timeout).await
     }
@@ -229,11 +249,11 @@ pub(crate) struct Keys {
     /// Common prefix.
     start: String,
     /// Keys of every operation.
-    pub(super) fixed: [Vec<u8>; 6],
-    /// Keys of every operation on overrides of rules.
-    overrides: [Vec<u8>; 6],
-    /// Keys of automatic entries, as the script's operations on them take them; the last one is their audit log.
-    pub(super) automatic: [Vec<u8>; 3],
+    fixed: [Vec<u8>; 6],
+    /// Keys of every operation on the operators' book.
+    book: [Vec<u8>; 6],
+    /// Keys of every operation on the system's book.
+    system_book: [Vec<u8>; 6],
     /// Keys of the list of active bans, as the script's operations on it take them.
     pub(super) bans: [Vec<u8>; 3],
     pub(super) channel: Vec<u8>,
@@ -244,20 +264,29 @@ impl Keys {
         let start = format!("{prefix}{{{TAG}}}:");
         let named = |name: &str| format!("{start}{name}").into_bytes();
         Self {
-            fixed: ["head", "audit", "entries", "switches", "instances", "seen"].map(named),
-            overrides: [
-                "head",
-                "override-audit",
-                "overrides",
-                "override-revisions",
-                "override-removals",
-                "override-ends",
+            fixed: ["head", "audit", "instances", "seen", "book", "system-book"].map(named),
+            book: ["book", "audit", "records", "record-revisions", "record-removals", "record-ends"]
+                .map(named),
+            system_book: [
+                "system-book",
+                "system-audit",
+                "system-records",
+                "system-record-revisions",
+                "system-record-removals",
+                "system-record-ends",
             ]
             .map(named),
-            automatic: ["automatic", "automatic-entries", "automatic-audit"].map(named),
             bans: ["bans", "ban-records", "watched-bans"].map(named),
             channel: named("changes"),
             start,
+        }
+    }
+
+    /// Keys of every operation on a book.
+    const fn of_book(&self, book: BookName) -> &[Vec<u8>; 6] {
+        match book {
+            BookName::Operators => &self.book,
+            BookName::System => &self.system_book,
         }
     }
 

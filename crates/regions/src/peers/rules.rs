@@ -1,15 +1,15 @@
-//! Rule versions, lists, switches and overrides of the writing region.
+//! Rule versions and records of the writing region.
 
-use tollgate_control::{Control, OverridesHead, OverridesPage, ReadRules, Reading, RulesCopy, RulesIdentity};
+use tollgate_control::{Control, ReadRules, Reading, RecordsHead, RecordsPage, RulesCopy};
 use tollgate_proto::tollgate::region::v1::{
-    ReadOverridesRequest, ReadRulesRequest, regions_client::RegionsClient,
+    ReadRecordsRequest, ReadRulesRequest, regions_client::RegionsClient,
 };
 use tollgate_runtime::redact::with_sources;
 use tonic::{Response, Status};
 
 use crate::Regions;
 
-/// Maximum length of a reply in bytes: the largest version with the longest lists.
+/// Maximum length of a reply in bytes: the largest version.
 const MAX_REPLY_BYTES: usize = 24 << 20;
 
 /// Answers a region that copies.
@@ -19,19 +19,18 @@ pub(super) async fn answer(
     request: ReadRulesRequest,
 ) -> Result<RulesCopy, Status> {
     require_writing(regions)?;
-    let known = RulesIdentity { version: request.version_token, lists: request.lists_token };
-    control.rules_after(&known).await.map_err(|error| Status::unavailable(error.to_string()))
+    control.rules_after(&request.version_token).await.map_err(|error| Status::unavailable(error.to_string()))
 }
 
-/// Answers a region that copies overrides.
-pub(super) async fn answer_overrides(
+/// Answers a region that copies records.
+pub(super) async fn answer_records(
     regions: &Regions,
     control: &Control,
-    request: ReadOverridesRequest,
-) -> Result<OverridesPage, Status> {
+    request: ReadRecordsRequest,
+) -> Result<RecordsPage, Status> {
     require_writing(regions)?;
     let known = request.known.unwrap_or_default();
-    let page = control.overrides_after(&known, request.is_continued).await;
+    let page = control.records_after(&known, request.is_continued).await;
     page.map_err(|error| Status::unavailable(error.to_string()))
 }
 
@@ -47,32 +46,29 @@ impl ReadRules for Regions {
         self.writing()
     }
 
-    fn read<'r>(&'r self, region: &'r str, known: &'r RulesIdentity) -> Reading<'r> {
+    fn read<'r>(&'r self, region: &'r str, known_version: &'r str) -> Reading<'r> {
         Box::pin(async move {
             let channel = self.channel(region)?;
-            let request = ReadRulesRequest {
-                sender: Some(self.announcement()),
-                version_token: known.version.clone(),
-                lists_token: known.lists.clone(),
-            };
+            let (sender, version_token) = (Some(self.announcement()), known_version.to_owned());
+            let request = ReadRulesRequest { sender, version_token };
             let mut client = RegionsClient::new(channel).max_decoding_message_size(MAX_REPLY_BYTES);
             let reply = client.read_rules(request).await;
             reply.map(Response::into_inner).map_err(|status| with_sources(&status))
         })
     }
 
-    fn read_overrides<'r>(
+    fn read_records<'r>(
         &'r self,
         region: &'r str,
-        known: &'r OverridesHead,
+        known: &'r RecordsHead,
         is_continued: bool,
-    ) -> Reading<'r, OverridesPage> {
+    ) -> Reading<'r, RecordsPage> {
         Box::pin(async move {
             let channel = self.channel(region)?;
             let (sender, known) = (Some(self.announcement()), Some(known.clone()));
-            let request = ReadOverridesRequest { sender, known, is_continued };
+            let request = ReadRecordsRequest { sender, known, is_continued };
             let mut client = RegionsClient::new(channel).max_decoding_message_size(MAX_REPLY_BYTES);
-            let reply = client.read_overrides(request).await;
+            let reply = client.read_records(request).await;
             reply.map(Response::into_inner).map_err(|status| with_sources(&status))
         })
     }

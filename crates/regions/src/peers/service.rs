@@ -12,7 +12,7 @@ use tokio_rustls::server::TlsStream;
 use tollgate_control::Control;
 use tollgate_proto::tollgate::region::v1::{
     Announcement, CounterLoanRequest, CounterReply, DecideReply, DecideRequest, ExchangeReply,
-    ExchangeRequest, ReadOverridesReply, ReadOverridesRequest, ReadRulesReply, ReadRulesRequest,
+    ExchangeRequest, ReadRecordsReply, ReadRecordsRequest, ReadRulesReply, ReadRulesRequest,
     counter_reply::Result as Outcome,
     regions_server::{self, RegionsServer},
 };
@@ -134,12 +134,12 @@ impl regions_server::Regions for RegionsService {
         rules::answer(&self.regions, &self.control, request.into_inner()).await.map(Response::new)
     }
 
-    async fn read_overrides(
+    async fn read_records(
         &self,
-        request: Request<ReadOverridesRequest>,
-    ) -> Result<Response<ReadOverridesReply>, Status> {
+        request: Request<ReadRecordsRequest>,
+    ) -> Result<Response<ReadRecordsReply>, Status> {
         self.accept(&request, request.get_ref().sender.as_ref(), true)?;
-        rules::answer_overrides(&self.regions, &self.control, request.into_inner()).await.map(Response::new)
+        rules::answer_records(&self.regions, &self.control, request.into_inner()).await.map(Response::new)
     }
 
     async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<DecideReply>, Status> {

@@ -16,7 +16,7 @@ local function add_changes(reply, revision, count)
   local function payload_of(index)
     if payloads[index] == nil then
       local last = math.min(index + PAYLOADS_OF_READ - 1, #ids)
-      for at, payload in ipairs(redis.call('HMGET', overrides, unpack(ids, index, last))) do
+      for at, payload in ipairs(redis.call('HMGET', records, unpack(ids, index, last))) do
         payloads[index + at - 1] = payload or ''
       end
     end
@@ -46,7 +46,7 @@ end
 -- Replies the lineage, the last revision and the epoch, and the first changes after a revision, as above. ARGV: that
 -- revision, and the maximum number of changes.
 OPERATIONS.since = function()
-  local state = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch')
+  local state = redis.call('HMGET', head, 'lineage', 'revision', 'epoch')
   return add_changes({ state[1] or '', state[2] or '0', state[3] or '0' }, ARGV[4], ARGV[5])
 end
 
@@ -54,7 +54,7 @@ end
 -- has to begin anew: then for all changes. ARGV: the lineage, the revision and the epoch of which it is a copy, 'first',
 -- or 'next' for a further page, and the maximum number of changes.
 OPERATIONS.read = function()
-  local state = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch', 'override_floor')
+  local state = redis.call('HMGET', head, 'lineage', 'revision', 'epoch', 'floor')
   local lineage, epoch, from = state[1] or '', state[3] or '0', tonumber(ARGV[5])
   local is_copy = ARGV[4] == lineage and ARGV[6] == epoch and from <= tonumber(state[2] or '0')
   local has_removals = ARGV[7] == 'next' or from >= tonumber(state[4] or '0')

@@ -1,13 +1,11 @@
-//! Overrides of rules in Redis.
-
-use tollgate_rules::OverrideId;
-use tollgate_store::redis::Reply;
+//! The book in Redis.
 
 use super::reply::{Parts, argument, malformed, read_json, result_of, to_json};
 use super::script_client::{Operation, ScriptClient};
-use crate::copies::CopiedChange;
-use crate::rule_overrides::{BookHead, OverrideChange, OverrideEntry};
-use crate::{AuditEntry, ControlError, ControlResult, bounds::MAX_OVERRIDES, stored::token};
+use crate::book::{BookHead, BookName, ChangeResult, Expected, NewChange, Record, RecordChange, RecordKey};
+use crate::{
+    AuditEntry, ControlError, ControlResult, bounds::MAX_RECORDS, copies::CopiedChange, stored::token,
+};
 
 /// Maximum number of changes that are read by one step; fewer if they are large.
 pub(crate) const PAGE_CHANGES: usize = 500;
@@ -27,50 +25,71 @@ pub(crate) struct ChangesPage {
 
 impl ChangesPage {
     /// The changes, and why some could not be read. Slow.
-    pub(crate) fn changes(self) -> (Vec<OverrideChange>, Vec<String>) {
+    pub(crate) fn changes(self) -> (Vec<RecordChange>, Vec<String>) {
         let (mut changes, mut problems) = (Vec::with_capacity(self.stated.len()), Vec::new());
         for stated in self.stated {
             // An unreadable one, which a newer release may have written, does not affect the others.
-            match change(&stated) {
+            match read_change(&stated) {
                 Ok(change) => changes.push(change),
-                Err(error) => problems.push(format!("an override is omitted: {error}")),
+                Err(error) => problems.push(format!("a record is omitted: {error}")),
             }
         }
         (changes, problems)
     }
 }
 
-/// Puts overrides, from an instance whose earlier changes have a lineage, and returns the last revision.
-pub(crate) async fn put(
+/// Makes changes, all or none in the operators' book, each that can be made in the system's, from an instance whose earlier
+/// changes have a lineage. Returns the last revision and the result of each.
+pub(crate) async fn change(
     client: &ScriptClient,
-    entries: &[OverrideEntry],
-    audit: AuditEntry,
+    book: BookName,
+    changes: &[NewChange],
     lineage: &str,
-) -> ControlResult<u64> {
-    let mut arguments = vec![token().into(), to_json(&audit)?, argument(MAX_OVERRIDES)];
-    arguments.extend(lineage_arguments(lineage));
-    for entry in entries {
-        arguments.extend([entry.id.as_str().into(), end(entry), to_json(entry)?]);
+) -> ControlResult<(u64, Vec<ChangeResult>)> {
+    let scope: &[u8] = match book {
+        BookName::Operators => b"all",
+        BookName::System => b"each",
+    };
+    let known: &[u8] = if lineage.is_empty() { b"none" } else { b"some" };
+    let is_of_system =
+        changes.iter().filter_map(|change| change.audit.as_ref()).all(AuditEntry::is_of_system);
+    let (log, ids): (_, &[u8]) =
+        if is_of_system { (BookName::System, b"apart") } else { (BookName::Operators, b"next") };
+    let most = argument(MAX_RECORDS);
+    let mut arguments = vec![token().into(), scope.into(), most, known.into(), token().into(), ids.into()];
+    for NewChange { key, expected, record, audit } in changes {
+        let expected = match expected {
+            Expected::Any => "any".into(),
+            Expected::Absent => "absent".into(),
+            Expected::Present => "present".into(),
+            Expected::Revision(revision) => argument(*revision),
+        };
+        let [ends, payload] = stored(record.as_ref())?;
+        let audit = audit.as_ref().map(to_json).transpose()?.unwrap_or_default();
+        arguments.extend([argument(*key), expected, ends, payload, audit]);
     }
-    let operation = Operation::of_overrides("put").with(arguments);
-    made(client.run(&operation).await?)?.ok_or_else(|| malformed("no result"))
-}
-
-/// Removes an override, and returns the revision; `None` if it does not exist.
-pub(crate) async fn remove(
-    client: &ScriptClient,
-    id: &str,
-    audit: AuditEntry,
-    lineage: &str,
-) -> ControlResult<Option<u64>> {
-    let [known, new] = lineage_arguments(lineage);
-    let arguments = [token().into(), to_json(&audit)?, known, new, id.into()];
-    made(client.run(&Operation::of_overrides("remove").with(arguments)).await?)
+    let operation = Operation::of_book(book, "change").logged_by(log).with(arguments);
+    let mut parts = Parts::of(client.run(&operation).await?)?;
+    let first = parts.text()?;
+    if first == "lost" {
+        return Err(ControlError::Unavailable("it has lost the records, which are restored soon".into()));
+    }
+    let revision = first.parse().map_err(|_| malformed("no revision"))?;
+    let mut results = Vec::with_capacity(changes.len());
+    while !parts.is_empty() {
+        let words = ChangeResult::ALL.map(|result| (result.name(), result));
+        results.push(result_of(parts.reply()?, words)?);
+    }
+    Ok((revision, results))
 }
 
 /// Reads the first changes after a revision.
-pub(crate) async fn since(client: &ScriptClient, revision: u64) -> ControlResult<ChangesPage> {
-    let operation = Operation::of_overrides("since").with([argument(revision), argument(PAGE_CHANGES)]);
+pub(crate) async fn since(
+    client: &ScriptClient,
+    book: BookName,
+    revision: u64,
+) -> ControlResult<ChangesPage> {
+    let operation = Operation::of_book(book, "since").with([argument(revision), argument(PAGE_CHANGES)]);
     let mut parts = Parts::of(client.run(&operation).await?)?;
     let (lineage, last, epoch) = (parts.text()?, parts.number()?, parts.number()?);
     let stated = read_changes(parts)?;
@@ -87,7 +106,7 @@ pub(crate) fn read_changes(mut parts: Parts) -> ControlResult<Vec<CopiedChange>>
     Ok(changes)
 }
 
-/// Step of a copy of another region's overrides.
+/// Step of a copy of another region's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyStep {
     /// Further changes of the same state, after this revision.
@@ -97,9 +116,9 @@ pub(crate) enum CopyStep {
     /// Begins a copy of everything, beside what there is.
     Begin,
     More,
-    /// Replaces all overrides by what the copy gathered: this number of them, of which `ending` have an end.
+    /// Replaces all records by what the copy gathered: this number of them, of which `ending` have an end.
     End {
-        overrides: usize,
+        records: usize,
         ending: usize,
     },
     /// Drops what a copy gathered that has failed.
@@ -122,15 +141,15 @@ pub(crate) async fn adopt(
     client: &ScriptClient,
     step: CopyStep,
     sources: CopySources<'_>,
-    changes: &[OverrideChange],
+    changes: &[RecordChange],
     audit: &AuditEntry,
 ) -> ControlResult<bool> {
     let (name, own) = match step {
         CopyStep::Part { from } => ("part", vec![argument(from)]),
         CopyStep::Begin => ("begin", vec![Vec::new()]),
         CopyStep::More => ("more", vec![Vec::new()]),
-        CopyStep::End { overrides, ending } => {
-            ("end", vec![token().into(), argument(overrides), argument(ending)])
+        CopyStep::End { records, ending } => {
+            ("end", vec![token().into(), argument(records), argument(ending)])
         }
         CopyStep::Release => ("release", vec![Vec::new()]),
     };
@@ -146,29 +165,33 @@ pub(crate) async fn adopt(
     for change in changes {
         arguments.extend(change_arguments(change)?);
     }
-    let gathered = ["copied-overrides", "copied-override-revisions", "copied-override-ends"];
+    let gathered = ["copied-records", "copied-record-revisions", "copied-record-ends"];
     let gathered = gathered.map(|name| client.keys.named(name));
-    let operation = Operation::of_overrides("adopt").on(gathered).with(arguments);
-    let lacking = ControlError::Unavailable("it has lost a part of the copied overrides".into());
+    let operation = Operation::of_book(BookName::Operators, "adopt").on(gathered).with(arguments);
+    let lacking = ControlError::Unavailable("it has lost a part of the copied records".into());
     let words = [("made", Ok(true)), ("other", Ok(false)), ("lacking", Err(lacking))];
     result_of(client.run(&operation).await?, words)?
 }
 
-/// Revision, identifier, end and payload of a change.
-fn change_arguments(change: &OverrideChange) -> ControlResult<[Vec<u8>; 4]> {
-    let (ends, payload) = match &change.entry {
-        Some(entry) => (end(entry), to_json(entry)?),
-        None => (b"0".to_vec(), Vec::new()),
-    };
-    Ok([argument(change.revision), argument(change.id), ends, payload])
+/// Revision, key, end and payload of a change.
+fn change_arguments(change: &RecordChange) -> ControlResult<[Vec<u8>; 4]> {
+    let [ends, payload] = stored(change.record.as_ref())?;
+    Ok([argument(change.revision), argument(change.key), ends, payload])
+}
+
+/// End and payload of a record, or of its removal.
+fn stored(record: Option<&Record>) -> ControlResult<[Vec<u8>; 2]> {
+    let Some(record) = record else { return Ok([b"0".to_vec(), Vec::new()]) };
+    Ok([argument(record.ends_at_ms().unwrap_or_default()), to_json(record)?])
 }
 
 /// Restores changes that the store lacks, up to the revision of `head`. Not if it has another lineage and is a copy of another
 /// region's: then `false`.
 pub(crate) async fn restore(
     client: &ScriptClient,
+    book: BookName,
     head: &BookHead,
-    changes: &[OverrideChange],
+    changes: &[RecordChange],
     audit: AuditEntry,
 ) -> ControlResult<bool> {
     let (token, audit) = (token(), to_json(&audit)?);
@@ -188,7 +211,7 @@ pub(crate) async fn restore(
         for change in part {
             arguments.extend(change_arguments(change)?);
         }
-        let operation = Operation::of_overrides("restore").with(arguments);
+        let operation = Operation::of_book(book, "restore").with(arguments);
         let made = result_of(client.run(&operation).await?, [("made", true), ("other", false)])?;
         if is_last || !made {
             return Ok(made);
@@ -196,36 +219,12 @@ pub(crate) async fn restore(
     }
 }
 
-/// Whether the instance has earlier changes, and the lineage that begins if there were none at all.
-fn lineage_arguments(lineage: &str) -> [Vec<u8>; 2] {
-    let known: &[u8] = if lineage.is_empty() { b"none" } else { b"some" };
-    [known.to_vec(), token().into()]
-}
-
-fn end(entry: &OverrideEntry) -> Vec<u8> {
-    argument(entry.expires_at_ms.unwrap_or_default())
-}
-
-/// The revision of a change that was made; `None` if there was nothing to change.
-fn made(reply: Reply) -> ControlResult<Option<u64>> {
-    let mut parts = Parts::of(reply)?;
-    match parts.bytes()?.as_slice() {
-        b"made" => parts.number().map(Some),
-        b"none" => Ok(None),
-        b"full" => Err(ControlError::TooMany { what: "overrides", most: MAX_OVERRIDES }),
-        b"lost" => {
-            Err(ControlError::Unavailable("it has lost the overrides, which are restored soon".into()))
-        }
-        _ => Err(malformed("no result")),
-    }
-}
-
 /// Reads a change as it is stored.
-pub(crate) fn change(stated: &CopiedChange) -> ControlResult<OverrideChange> {
-    let id = u128::from_str_radix(&stated.id, 16).map_err(|_| malformed("no identifier"))?;
-    let entry = match &*stated.payload {
+pub(crate) fn read_change(stated: &CopiedChange) -> ControlResult<RecordChange> {
+    let record = match &*stated.payload {
         [] => None,
         payload => Some(read_json(payload)?),
     };
-    Ok(OverrideChange { revision: stated.revision, id: OverrideId(id), entry })
+    let key = RecordKey::read(&stated.id).ok_or_else(|| malformed("no key"))?;
+    Ok(RecordChange { revision: stated.revision, key, record })
 }

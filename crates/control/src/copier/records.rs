@@ -1,6 +1,6 @@
-//! Copies of overrides, page by page.
+//! Copies of records, page by page.
 //!
-//! Whole copies of overrides, by the name that the source of a store's overrides has meanwhile.
+//! Whole copies of records, by the name that the source of a store's records has meanwhile.
 //!
 //! - `copying:TIME:ID:CHANGES`: an instance has begun a copy at that time, and has stored this number of changes. Each
 //!   step names the step before it, so that a copy does not continue in a store that has lost one in a failover.
@@ -11,16 +11,15 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use tollgate_rules::OverrideId;
-
 use super::ReadRules;
-use crate::copies::{CopyClaim, OverridesHead, OverridesPage, audit, source_in};
-use crate::redis::overrides::{self, CopySources, CopyStep, STEP_CHANGES};
-use crate::{Action, Control, bounds::MAX_OVERRIDES, rule_overrides::OverrideChange};
+use crate::book::{RecordChange, RecordKey};
+use crate::copies::{CopyClaim, RecordsHead, RecordsPage, audit, source_in};
+use crate::redis::book::{self, CopySources, CopyStep, STEP_CHANGES};
+use crate::{Action, Control, bounds::MAX_RECORDS};
 
-/// Copies overrides, and retries whole copies that fail.
+/// Copies records, and retries whole copies that fail.
 #[derive(Debug, Default)]
-pub(super) struct OverridesCopier {
+pub(super) struct RecordsCopier {
     /// The last whole copy that this instance began and did not complete.
     abandoned: Option<WholeCopy>,
 }
@@ -42,35 +41,35 @@ struct Copying<'c> {
 struct Gathered {
     copy: WholeCopy,
     /// Whether each has an end.
-    overrides: HashMap<OverrideId, bool>,
+    records: HashMap<RecordKey, bool>,
 }
 
-impl OverridesCopier {
+impl RecordsCopier {
     /// Records in the store that a whole copy of this instance has failed, so that the next one need not wait for its end.
     pub(super) async fn release(&self, control: &Control, region: &str, claim: &mut CopyClaim) {
-        let Some(abandoned) = self.abandoned.filter(|copy| copy.has_named(&claim.overrides.source)) else {
+        let Some(abandoned) = self.abandoned.filter(|copy| copy.has_named(&claim.records.source)) else {
             return;
         };
-        let source = claim.overrides.source.clone();
-        let copying = Copying::new(control, region, source, claim.overrides.revision);
+        let source = claim.records.source.clone();
+        let copying = Copying::new(control, region, source, claim.records.revision);
         let failed = abandoned.failed(claim.now_ms);
         // Without success, the next round does it.
         if copying.step(CopyStep::Release, &failed, 0, &[]).await.is_ok() {
-            claim.overrides.source = failed;
+            claim.records.source = failed;
         }
     }
 
-    /// Copies the overrides of a region whose state is `head`. Whether there were changes.
+    /// Copies the records of a region whose state is `head`. Whether there were changes.
     pub(super) async fn copy(
         &mut self,
         control: &Control,
         regions: &dyn ReadRules,
         region: &str,
         claim: &CopyClaim,
-        head: &OverridesHead,
+        head: &RecordsHead,
     ) -> Result<bool, String> {
         let source = source_in(head, region);
-        let has = &claim.overrides;
+        let has = &claim.records;
         let is_same = has.source == source && has.revision == head.revision;
         let has_neither = head.lineage.is_empty() && has.revision == 0;
         if is_same || has_neither {
@@ -80,12 +79,12 @@ impl OverridesCopier {
             Readiness::Ready { failures } => failures,
             Readiness::InProgress => return Ok(false),
             Readiness::Paused { failures } => {
-                return Err(format!("the last {failures} copies of all overrides failed"));
+                return Err(format!("the last {failures} copies of all records failed"));
             }
         };
         let revision = if has.source == source { has.revision } else { 0 };
         let lineage = if has.source == source { head.lineage.clone() } else { String::new() };
-        let known = OverridesHead { lineage, revision, epoch: head.epoch };
+        let known = RecordsHead { lineage, revision, epoch: head.epoch };
         let first = read(regions, region, &known, false).await?;
         let mut copying = Copying::new(control, region, has.source.clone(), revision);
         if first.is_whole {
@@ -103,10 +102,10 @@ impl OverridesCopier {
 async fn read(
     regions: &dyn ReadRules,
     region: &str,
-    known: &OverridesHead,
+    known: &RecordsHead,
     is_continued: bool,
-) -> Result<OverridesPage, String> {
-    let read = regions.read_overrides(region, known, is_continued);
+) -> Result<RecordsPage, String> {
+    let read = regions.read_records(region, known, is_continued);
     super::in_time(read).await
 }
 
@@ -120,12 +119,12 @@ impl<'c> Copying<'c> {
         let after = copy.after(0);
         self.step(CopyStep::Begin, &after, 0, &[]).await?;
         (self.source, self.revision) = (after, 0);
-        self.whole = Some(Gathered { copy, overrides: HashMap::new() });
+        self.whole = Some(Gathered { copy, records: HashMap::new() });
         Ok(())
     }
 
     /// Stores a page and those that follow it.
-    async fn store_all(&mut self, regions: &dyn ReadRules, first: OverridesPage) -> Result<(), String> {
+    async fn store_all(&mut self, regions: &dyn ReadRules, first: RecordsPage) -> Result<(), String> {
         let mut head = first.head.clone().unwrap_or_default();
         let source = source_in(&head, self.region);
         let (mut page, mut pages) = (first, 0_usize);
@@ -134,26 +133,26 @@ impl<'c> Copying<'c> {
             if !page.has_more {
                 break;
             }
-            let known = OverridesHead { revision: self.revision, ..head };
+            let known = RecordsHead { revision: self.revision, ..head };
             page = read(regions, self.region, &known, true).await?;
             head = page.head.clone().unwrap_or_default();
             pages += 1;
             // The latter is a page of the first changes, in place of those that follow.
-            if source_in(&head, self.region) != source || page.is_whole || pages > MAX_OVERRIDES {
-                return Err("the overrides of the writing region were restored meanwhile".to_owned());
+            if source_in(&head, self.region) != source || page.is_whole || pages > MAX_RECORDS {
+                return Err("the records of the writing region were restored meanwhile".to_owned());
             }
         }
         self.finish(&source, head.revision).await
     }
 
     /// Stores a page.
-    async fn store(&mut self, page: &OverridesPage) -> Result<(), String> {
+    async fn store(&mut self, page: &RecordsPage) -> Result<(), String> {
         for some in page.changes.chunks(STEP_CHANGES) {
             let read = some.iter().filter_map(|change| {
                 // An unreadable one, which a newer release may have written, does not affect the others.
-                overrides::change(change).ok()
+                book::read_change(change).ok()
             });
-            let changes: Vec<OverrideChange> = read.collect();
+            let changes: Vec<RecordChange> = read.collect();
             let last = some.last().map_or(self.revision, |change| change.revision);
             let stored = self.changes + some.len();
             let (step, after) = match &self.whole {
@@ -183,34 +182,34 @@ impl<'c> Copying<'c> {
         step: CopyStep,
         after: &str,
         revision: u64,
-        changes: &[OverrideChange],
+        changes: &[RecordChange],
     ) -> Result<(), String> {
         let redis = self.control.copied_store().map_err(|error| error.to_string())?;
-        let subject = format!("{} changes of overrides", self.changes + changes.len());
+        let subject = format!("{} changes of records", self.changes + changes.len());
         let audit = audit(self.region, Action::SetOverride, subject);
         let sources = CopySources { before: &self.source, after, revision };
-        match overrides::adopt(&redis.client, step, sources, changes, &audit).await {
+        match book::adopt(&redis.client, step, sources, changes, &audit).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err("the overrides of this region were changed meanwhile".to_owned()),
+            Ok(false) => Err("the records of this region were changed meanwhile".to_owned()),
             Err(error) => Err(error.to_string()),
         }
     }
 }
 
 impl Gathered {
-    fn include(&mut self, changes: &[OverrideChange]) {
+    fn include(&mut self, changes: &[RecordChange]) {
         for change in changes {
-            match &change.entry {
-                Some(entry) => self.overrides.insert(change.id, entry.expires_at_ms.is_some_and(|at| at > 0)),
-                None => self.overrides.remove(&change.id),
+            match &change.record {
+                Some(record) => self.records.insert(change.key, record.ends_at_ms().is_some_and(|at| at > 0)),
+                None => self.records.remove(&change.key),
             };
         }
     }
 
     /// The last step, at which the store has to have all of it.
     fn end(&self) -> CopyStep {
-        let ending = self.overrides.values().filter(|has_end| **has_end).count();
-        CopyStep::End { overrides: self.overrides.len(), ending }
+        let ending = self.records.values().filter(|has_end| **has_end).count();
+        CopyStep::End { records: self.records.len(), ending }
     }
 }
 
@@ -235,7 +234,7 @@ pub(super) enum Readiness {
 }
 
 impl Readiness {
-    /// Returns the readiness of a store whose overrides have this source.
+    /// Returns the readiness of a store whose records have this source.
     pub(super) fn of(source: &str, now_ms: u64) -> Self {
         let mut words = source.split(':');
         let state = words.next();

@@ -1,24 +1,24 @@
--- Overrides and the removals that are remembered.
+-- Records and the removals that are remembered.
 
--- Retained removals, and the number of ended overrides that one change removes at most.
+-- Retained removals, and the number of ended records that one change removes at most.
 local MAX_REMOVALS, MAX_SWEPT = 10000, 200
 
--- The keys of a set of overrides: those that decide, and what a whole copy has gathered, which remembers no removals.
-local ACTIVE = { overrides = overrides, revisions = revisions, ends = ends, removals = removals }
-local GATHERED = { overrides = KEYS[7], revisions = KEYS[8], ends = KEYS[9] }
+-- The keys of a set of records: those that decide, and what a whole copy has gathered, which remembers no removals.
+local ACTIVE = { records = records, revisions = revisions, ends = ends, removals = removals }
+local GATHERED = { records = KEYS[7], revisions = KEYS[8], ends = KEYS[9] }
 
 local function drop(set, id)
-  redis.call('HDEL', set.overrides, id)
+  redis.call('HDEL', set.records, id)
   redis.call('ZREM', set.revisions, id)
   redis.call('ZREM', set.ends, id)
 end
 
--- Applies a change to a set: an override with its end or '0', or a removal, whose payload is ''.
+-- Applies a change to a set: a record with its end or '0', or a removal, whose payload is ''.
 local function apply(set, id, revision, ends_at, payload)
   if payload == '' then
     drop(set, id)
   else
-    redis.call('HSET', set.overrides, id, payload)
+    redis.call('HSET', set.records, id, payload)
     redis.call('ZADD', set.revisions, revision, id)
     if ends_at == '0' then
       redis.call('ZREM', set.ends, id)
@@ -38,8 +38,8 @@ local function trim()
   local excess = redis.call('ZCARD', removals) - MAX_REMOVALS
   if excess > 0 then
     local last = redis.call('ZRANGE', removals, excess - 1, excess - 1, 'WITHSCORES')
-    local floor = tonumber(redis.call('HGET', head, 'override_floor') or '0')
-    redis.call('HSET', head, 'override_floor', text(math.max(floor, tonumber(last[2]))))
+    local floor = tonumber(redis.call('HGET', head, 'floor') or '0')
+    redis.call('HSET', head, 'floor', text(math.max(floor, tonumber(last[2]))))
     redis.call('ZREMRANGEBYRANK', removals, 0, excess - 1)
   end
 end

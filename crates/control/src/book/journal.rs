@@ -1,4 +1,4 @@
-//! File of the overrides that an instance holds: a line for each change, rewritten when most lines are outdated.
+//! File of the records that an instance holds: a line for each change, rewritten when most lines are outdated.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
@@ -6,18 +6,17 @@ use std::path::{Path, PathBuf};
 use std::{ffi::OsString, os::unix::fs::OpenOptionsExt as _};
 
 use serde::{Deserialize, Serialize};
-use tollgate_rules::OverrideId;
 use tollgate_runtime::{bounded_file, redact};
 
-use super::OverrideEntry;
-use super::book::{BookHead, OverrideBook, OverrideChange};
+use super::records::{Book, BookHead, RecordChange};
+use super::{Record, RecordKey};
 
 /// Format version of the file.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Maximum length of a line, and of the file, in bytes.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 const MAX_FILE_BYTES: u64 = 1 << 30;
-/// Number of outdated lines that a file may have besides one for each override.
+/// Number of outdated lines that a file may have besides one for each record.
 const MAX_OUTDATED_LINES: usize = 10_000;
 /// Number of lines of a file that could not be written: it lacks changes, and may end within a line, so the next change
 /// replaces it.
@@ -36,7 +35,7 @@ enum Line {
     },
     Put {
         revision: u64,
-        put: OverrideEntry,
+        put: Record,
     },
     Removed {
         revision: u64,
@@ -55,12 +54,12 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the file and reads its overrides; creates it if it does not exist. A last line that is incomplete is dropped,
+    /// Opens the file and reads its records; creates it if it does not exist. A last line that is incomplete is dropped,
     /// since the process may have been killed while it wrote it.
     ///
     /// # Errors
     /// When another process uses it, it cannot be read or written, or is not such a file.
-    pub(crate) fn open(path: PathBuf) -> Result<(Self, OverrideBook), String> {
+    pub(crate) fn open(path: PathBuf) -> Result<(Self, Book), String> {
         let unusable = |reason: String| {
             format!("cannot use the overrides file {} (--overrides-file): {reason}", redact::path(&path))
         };
@@ -71,13 +70,13 @@ impl Journal {
         Ok((Self { path, file, lines, _lock: lock }, book))
     }
 
-    /// Whether most lines are outdated, with this number of overrides.
-    pub(crate) const fn is_outdated(&self, overrides: usize) -> bool {
-        self.lines > 2 * overrides + MAX_OUTDATED_LINES
+    /// Whether most lines are outdated, with this number of records.
+    pub(crate) const fn is_outdated(&self, records: usize) -> bool {
+        self.lines > 2 * records + MAX_OUTDATED_LINES
     }
 
     /// Appends changes after which the state has this identity.
-    pub(crate) fn append(&mut self, changes: &[OverrideChange], head: &BookHead) -> io::Result<()> {
+    pub(crate) fn append(&mut self, changes: &[RecordChange], head: &BookHead) -> io::Result<()> {
         let mut text = Vec::new();
         for change in changes {
             push(&mut text, &line_of(change))?;
@@ -100,18 +99,18 @@ impl Journal {
     }
 
     /// Replaces the content by that of the book.
-    pub(crate) fn replace(&mut self, book: &OverrideBook) -> io::Result<()> {
+    pub(crate) fn replace(&mut self, book: &Book) -> io::Result<()> {
         self.lines = UNUSABLE;
         (self.file, self.lines) = write(&self.path, book)?;
         Ok(())
     }
 }
 
-fn line_of(change: &OverrideChange) -> Line {
+fn line_of(change: &RecordChange) -> Line {
     let revision = change.revision;
-    match &change.entry {
-        Some(entry) => Line::Put { revision, put: entry.clone() },
-        None => Line::Removed { revision, removed: change.id.to_string() },
+    match &change.record {
+        Some(record) => Line::Put { revision, put: record.clone() },
+        None => Line::Removed { revision, removed: change.key.to_string() },
     }
 }
 
@@ -127,7 +126,7 @@ fn push(text: &mut Vec<u8>, line: &Line) -> io::Result<()> {
 }
 
 /// Writes a new file with the content of the book in the place of an earlier one.
-fn write(path: &Path, book: &OverrideBook) -> io::Result<(File, usize)> {
+fn write(path: &Path, book: &Book) -> io::Result<(File, usize)> {
     let temporary = sibling(path, ".new");
     // Left by a process that was killed; a new file has the right permissions and is not a symbolic link.
     match fs::remove_file(&temporary) {
@@ -160,9 +159,9 @@ fn sibling(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Reads the overrides of the file, if it exists.
-fn read(path: &Path) -> Result<OverrideBook, String> {
-    let mut book = OverrideBook::default();
+/// Reads the records of the file, if it exists.
+fn read(path: &Path) -> Result<Book, String> {
+    let mut book = Book::default();
     let file = match bounded_file::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(book),
@@ -193,26 +192,22 @@ fn read(path: &Path) -> Result<OverrideBook, String> {
 }
 
 /// Applies a line; `None` if it is invalid.
-fn apply(book: &mut OverrideBook, line: Line) -> Option<()> {
+fn apply(book: &mut Book, line: Line) -> Option<()> {
     let change = match line {
         Line::Head { form: FORMAT, lineage, revision, epoch } => {
             book.head = BookHead { lineage, revision, epoch, floor: 0 };
             return Some(());
         }
         Line::Head { .. } => return None,
-        Line::Put { revision, put } => {
-            let id = OverrideEntry::id_of(&put.domain, &put.rule, &put.key);
-            OverrideChange { revision, id, entry: Some(put) }
-        }
+        Line::Put { revision, put } => RecordChange { revision, key: put.key(), record: Some(put) },
         Line::Removed { revision, removed } => {
-            let id = OverrideId(u128::from_str_radix(&removed, 16).ok()?);
-            OverrideChange { revision, id, entry: None }
+            RecordChange { revision, key: RecordKey::read(&removed)?, record: None }
         }
     };
     book.apply(change).ok()
 }
 
-/// Permissions of files: only the user of the process, because overrides may contain the keys of clients.
+/// Permissions of files: only the user of the process, because records may contain the keys of clients.
 const FILE_MODE: u32 = 0o600;
 
 /// Locks an empty file, which is never removed: otherwise two processes could hold files of the same name.
@@ -233,13 +228,13 @@ mod tests {
         *,
     };
 
-    fn change(revision: u64, value: &str, is_removal: bool) -> OverrideChange {
+    fn change(revision: u64, value: &str, is_removal: bool) -> RecordChange {
         let entry = OverrideEntry { created_at_ms: 1, ..entry(value, 5, Some(2)) };
         let id = OverrideEntry::id_of("d", "api_key", &entry.key);
-        OverrideChange { revision, id, entry: (!is_removal).then_some(entry) }
+        RecordChange { revision, id, entry: (!is_removal).then_some(entry) }
     }
 
-    fn record(journal: &mut Journal, book: &mut OverrideBook, changes: &[OverrideChange]) {
+    fn record(journal: &mut Journal, book: &mut Book, changes: &[RecordChange]) {
         changes.iter().cloned().for_each(|change| book.apply(change).expect("valid"));
         match journal.is_outdated(book.len()) {
             true => journal.replace(book).expect("written"),

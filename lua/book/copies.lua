@@ -1,4 +1,4 @@
--- Copies of another region's overrides.
+-- Copies of another region's records.
 
 -- Time after which what a copy has gathered expires, in milliseconds: longer than the minute after which another one begins.
 local MAX_GATHERED_MS = 600000
@@ -16,9 +16,9 @@ local function adopt_part(revision)
     end
   end
   trim()
-  redis.call('HSET', head, 'override_source', ARGV[7])
+  redis.call('HSET', head, 'source', ARGV[7])
   if tonumber(revision) > last then
-    redis.call('HSET', head, 'override_revision', revision)
+    redis.call('HSET', head, 'revision', revision)
     commit(ARGV[4], ARGV[5])
   end
   return true
@@ -37,13 +37,13 @@ local function gather()
   end
 end
 
--- Whether all overrides of a whole copy, and the ends of those that have one, are still there.
+-- Whether all records of a whole copy, and the ends of those that have one, are still there.
 local function is_complete(count, ending)
   local gathered = { redis.call('HLEN', KEYS[7]), redis.call('ZCARD', KEYS[8]), redis.call('ZCARD', KEYS[9]) }
   return gathered[1] == count and gathered[2] == count and gathered[3] == ending
 end
 
--- Deletes a key. Its memory is freed in the background, unless an ACL forbids that: of 200,000 overrides this takes some tenths
+-- Deletes a key. Its memory is freed in the background, unless an ACL forbids that: of 200,000 records this takes some tenths
 -- of a second, in which the server decides no limits.
 local function free(key)
   if type(redis.pcall('UNLINK', key)) == 'table' then
@@ -63,12 +63,12 @@ end
 -- Copies changes of another region. ARGV: the token, the audit log entry, the source that the copy has, the one that it has
 -- afterwards, the last revision afterwards, and 'part' for further changes of the same source, or one step of a whole
 -- copy: 'begin', 'more', 'end', at which it replaces what there is, or 'release' of one that has failed. Then for 'part'
--- the revision after which the changes are; for 'end' a lineage, the number of overrides, and the number of those with an
+-- the revision after which the changes are; for 'end' a lineage, the number of records, and the number of those with an
 -- end; else ''. For 'part' and 'more' follow of each change its revision, its id, its end or '0', and its payload, or ''
 -- of a removal. Replies 'made', 'other' if the copy has another source or a lower revision, or 'lacking' if not all of a
 -- whole copy is there.
 OPERATIONS.adopt = function()
-  local step, source = ARGV[9], redis.call('HGET', head, 'override_source') or ''
+  local step, source = ARGV[9], redis.call('HGET', head, 'source') or ''
   if source ~= ARGV[6] then
     -- An earlier attempt may have made the step.
     return ARGV[3] == 'again' and source == ARGV[7] and 'made' or 'other'
@@ -91,15 +91,15 @@ OPERATIONS.adopt = function()
       -- Changes nothing. An ACL may forbid it, before there is any change.
       redis.call('RENAME', KEYS[7], KEYS[7])
     end
-    replace(overrides, KEYS[7], size)
+    replace(records, KEYS[7], size)
     replace(revisions, KEYS[8], redis.call('ZCARD', KEYS[8]))
     replace(ends, KEYS[9], redis.call('ZCARD', KEYS[9]))
     redis.call('DEL', removals)
-    redis.call('HDEL', head, 'override_floor')
-    redis.call('HSET', head, 'override_lineage', ARGV[10], 'override_epoch', text(now_us()))
-    redis.call('HSET', head, 'override_revision', ARGV[8])
+    redis.call('HDEL', head, 'floor')
+    redis.call('HSET', head, 'lineage', ARGV[10], 'epoch', text(now_us()))
+    redis.call('HSET', head, 'revision', ARGV[8])
     commit(ARGV[4], ARGV[5])
   end
-  redis.call('HSET', head, 'override_source', ARGV[7])
+  redis.call('HSET', head, 'source', ARGV[7])
   return 'made'
 end

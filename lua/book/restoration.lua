@@ -1,16 +1,16 @@
--- Restoration of overrides that the store has lost, or that were set over another store.
+-- Restoration of records that the store has lost, or that were set over another store.
 
 -- Restores changes, each unless the store has the same or a later one. ARGV: the token, the audit log
 -- entry, the lineage, the last revision of the instance, 'more' or 'last' for a part of them, and for each change its
 -- revision, its id, its end or '0', and its payload, or '' of a removal. Replies 'made', or 'other' if the store has
 -- another lineage and is a copy of another region's.
 OPERATIONS.restore = function()
-  local state = redis.call('HMGET', head, 'override_lineage', 'override_source')
+  local state = redis.call('HMGET', head, 'lineage', 'source')
   local lineage = state[1] or ARGV[6]
   if lineage ~= ARGV[6] and state[2] then
     return 'other'
   end
-  redis.call('HSET', head, 'override_lineage', lineage)
+  redis.call('HSET', head, 'lineage', lineage)
   diverge()
   local restored = 0
   for i = 9, #ARGV, 4 do
@@ -23,14 +23,14 @@ OPERATIONS.restore = function()
   end
   trim()
   if restored > 0 then
-    redis.call('HINCRBY', head, 'override_restored', restored)
+    redis.call('HINCRBY', head, 'restored', restored)
   end
   if ARGV[8] == 'last' then
     local last = math.max(last_revision(), tonumber(ARGV[7]))
-    redis.call('HSET', head, 'override_revision', text(last))
+    redis.call('HSET', head, 'revision', text(last))
     -- Instances may be past the revisions that were restored, so they fetch all again.
-    if redis.call('HDEL', head, 'override_restored') == 1 then
-      redis.call('HSET', head, 'override_epoch', text(now_us()))
+    if redis.call('HDEL', head, 'restored') == 1 then
+      redis.call('HSET', head, 'epoch', text(now_us()))
       commit(ARGV[4], ARGV[5])
     end
   end

@@ -1,19 +1,20 @@
-//! Reconciles overrides of rules with the store.
+//! Reconciles the books with the store, and activates their records.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 use tokio::{sync::mpsc, task::spawn_blocking};
 use tollgate_core::clock::now_ms;
-use tollgate_rules::{OverriddenCounts, OverrideTarget};
+use tollgate_rules::OverrideTarget;
 use tollgate_runtime::task_slot::TaskSlot;
+use tollgate_store::local::recheck_bans;
 
+use crate::book::{Book, BookHead, BookName, Stamps};
 use crate::redis::Redis;
-use crate::redis::overrides::{self, ChangesPage};
-use crate::rule_overrides::{BookHead, OverrideBook};
+use crate::redis::book::{self, ChangesPage};
 use crate::{
-    Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus, handle::Backend, metrics,
-    stored::StoreHead,
+    Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus, compile_lists, handle::Backend,
+    metrics, stored::StoreHead,
 };
 
 /// Longest wait for an end; a later one is checked again then.
@@ -22,77 +23,107 @@ const MAX_END_WAIT_MS: u64 = 3_600_000;
 /// each request checks the end of its override anyway.
 const ACTIVATION_INTERVAL: Duration = Duration::from_millis(100);
 const ACTIVATION_PART: u32 = 20;
-/// Number of overrides for each millisecond over which instances spread the restoration of lost ones, and the longest
+/// Number of records for each millisecond over which instances spread the restoration of lost ones, and the longest
 /// spread.
 const CHANGES_PER_SPREAD_MS: usize = 100;
 const MAX_SPREAD_MS: u64 = 500;
 /// Pages of changes that are fetched before earlier ones are read.
 const PAGES_AHEAD: usize = 2;
 
-/// Reconciles overrides of rules.
-pub(super) struct OverridesReconciler {
+/// Reconciles the books.
+pub(super) struct BookReconciler {
     control: Control,
     status: RulesStatus,
     snapshot: Arc<dyn OverrideTarget>,
     task: TaskSlot<ControlResult<Activated>>,
+    active: Active,
+    /// Time of the next activation because of an end.
     pub(super) next_end: Option<Instant>,
-    /// Earliest time of the next activation because of an end.
+    /// Earliest time of that activation.
     rested: Option<Instant>,
-    unmatched: usize,
+    /// Number of lifted bans after which cached bans were requested again.
+    lifted_bans: Option<u64>,
 }
 
-/// Overrides that were activated.
+/// Records that are active.
+#[derive(Clone, Debug, Default)]
+struct Active {
+    /// State of each book.
+    stamps: [Stamps; 2],
+    /// Number of overrides without effect.
+    unmatched: usize,
+    /// Why list entries or switches are omitted.
+    omitted: Vec<String>,
+}
+
+/// Records that were activated.
 #[derive(Debug)]
 struct Activated {
-    counts: OverriddenCounts,
-    /// Reason why one has no effect, if there is one.
+    active: Active,
+    /// Reason why an override has no effect, if there is one.
     unmatched: Option<String>,
     took: Duration,
     problems: Vec<String>,
 }
 
-impl OverridesReconciler {
-    /// Activates the overrides of the file at once, whether the store responds or not.
+impl BookReconciler {
+    /// Activates the records of the file at once, whether the store responds or not.
     pub(super) fn new(control: Control, status: RulesStatus, snapshot: Arc<dyn OverrideTarget>) -> Self {
-        let (task, next_end, rested) = (TaskSlot::default(), None, None);
-        let mut new = Self { control, status, snapshot, task, next_end, rested, unmatched: 0 };
-        if !new.control.0.overrides.with(OverrideBook::is_empty) {
+        let (task, active) = (TaskSlot::default(), Active::default());
+        let (next_end, rested, lifted_bans) = (None, None, None);
+        let mut new = Self { control, status, snapshot, task, active, next_end, rested, lifted_bans };
+        if new.stamps() != new.active.stamps {
             new.activate();
         }
         new
     }
 
+    fn stamps(&self) -> [Stamps; 2] {
+        self.control.0.books().map(|book| book.with(|book| book.stamps))
+    }
+
     /// Fetches changes that this instance lacks, and restores those that the store has lost.
     pub(super) fn reconcile(&mut self, head: &StoreHead) {
+        if self.lifted_bans.replace(head.lifted_bans).is_some_and(|before| before != head.lifted_bans) {
+            recheck_bans();
+        }
         if !self.task.is_idle() {
             return;
         }
-        let held = self.control.0.overrides.head();
-        let plan = match &self.control.0.backend {
-            Backend::Redis(_) => Plan::of(&held, &head.overrides),
-            // A store in this process is what the instance holds.
-            Backend::Memory(_) => Plan::Nothing,
+        let plan = |(name, store): (BookName, &BookHead)| {
+            let held = self.control.0.book(name).head();
+            let plan = match &self.control.0.backend {
+                Backend::Redis(_) => Plan::of(&held, store),
+                // A store in this process is what the instance holds.
+                Backend::Memory(_) => Plan::Nothing,
+            };
+            (name, plan, held, store.clone())
         };
-        if plan == Plan::Nothing {
-            if held.revision != self.control.0.overrides.active() {
+        let steps: Vec<_> = BookName::ALL.into_iter().zip(&head.books).map(plan).collect();
+        if steps.iter().all(|(_, plan, ..)| *plan == Plan::Nothing) {
+            if self.stamps() != self.active.stamps {
                 self.activate();
             }
             return;
         }
-        let (control, snapshot) = (self.control.clone(), Arc::clone(&self.snapshot));
-        let store = head.overrides.clone();
+        let (control, status, snapshot) = (self.control.clone(), self.status.clone(), self.snapshot.clone());
+        let before = self.active.clone();
         self.task.start(async move {
-            let problems = follow(&control, plan, held, &store).await?;
-            activate(control, snapshot, problems).await
+            let mut problems = Vec::new();
+            for (name, plan, held, store) in steps {
+                problems.extend(follow(&control, name, plan, held, &store).await?);
+            }
+            activate(control, status, snapshot, before, problems).await
         });
     }
 
-    /// Activates the overrides of this instance again, without those that have ended.
+    /// Activates the records of this instance again, without those that have ended.
     pub(super) fn activate(&mut self) {
         self.next_end = None;
         if self.task.is_idle() {
-            let (control, snapshot) = (self.control.clone(), Arc::clone(&self.snapshot));
-            self.task.start(activate(control, snapshot, Vec::new()));
+            let (control, status) = (self.control.clone(), self.status.clone());
+            let (snapshot, before) = (Arc::clone(&self.snapshot), self.active.clone());
+            self.task.start(activate(control, status, snapshot, before, Vec::new()));
         }
     }
 
@@ -103,19 +134,22 @@ impl OverridesReconciler {
         let now = Instant::now();
         let is_activated = finished.is_ok();
         match finished {
-            Ok(Activated { counts, unmatched, took, problems }) => {
+            Ok(Activated { active, unmatched, took, problems }) => {
                 let rest = ACTIVATION_INTERVAL.max(took * ACTIVATION_PART);
                 self.rested = Some(now + rest);
-                if let (true, Some(reason)) = (counts.unmatched != self.unmatched, unmatched) {
-                    tracing::warn!(overrides = counts.unmatched, %reason, "overrides without effect");
+                if let (true, Some(reason)) = (active.unmatched != self.active.unmatched, unmatched) {
+                    tracing::warn!(overrides = active.unmatched, %reason, "overrides without effect");
                 }
-                self.unmatched = counts.unmatched;
+                let problems = [problems, active.omitted.clone()].concat();
+                self.active = active;
                 self.report((!problems.is_empty()).then(|| problems.join("; ")));
             }
-            Err(error) => self.report(Some(format!("the current overrides are not active: {error}"))),
+            Err(error) => self.report(Some(format!("the current records are not active: {error}"))),
         }
         let now_ms = now_ms();
-        self.next_end = self.control.0.overrides.with(|book| book.next_end(now_ms)).and_then(|end| {
+        let ends =
+            self.control.0.books().into_iter().filter_map(|book| book.with(|book| book.next_end(now_ms)));
+        self.next_end = ends.min().and_then(|end| {
             let wait = Duration::from_millis(end.saturating_sub(now_ms).min(MAX_END_WAIT_MS));
             Some(now + wait).max(self.rested)
         });
@@ -123,8 +157,8 @@ impl OverridesReconciler {
     }
 
     fn report(&self, problem: Option<String>) {
-        if let Some(problem) = self.status.set_problem(|state| &mut state.overrides_problem, problem) {
-            tracing::error!(%problem, "overrides are not active");
+        if let Some(problem) = self.status.set_problem(|state| &mut state.records_problem, problem) {
+            tracing::error!(%problem, "records are not active");
         }
     }
 }
@@ -157,9 +191,10 @@ impl Plan {
     }
 }
 
-/// Makes the overrides of this instance and those of the store equal. Returns why some were omitted.
+/// Makes a book of this instance and that of the store equal. Returns why some were omitted.
 async fn follow(
     control: &Control,
+    name: BookName,
     plan: Plan,
     held: BookHead,
     store: &BookHead,
@@ -167,28 +202,33 @@ async fn follow(
     let Backend::Redis(redis) = &control.0.backend else { return Ok(Vec::new()) };
     match plan {
         Plan::Nothing => Ok(Vec::new()),
-        Plan::Changes => fetch_changes(control, redis, held).await,
-        Plan::Everything => fetch_everything(control, redis).await,
+        Plan::Changes => fetch_changes(control, redis, name, held).await,
+        Plan::Everything => fetch_everything(control, redis, name).await,
         Plan::Restore(from) => {
-            restore(control, redis, from, store).await?;
-            fetch_everything(control, redis).await
+            restore(control, redis, name, from, store).await?;
+            fetch_everything(control, redis, name).await
         }
     }
 }
 
 /// Fetches what has later revisions.
-async fn fetch_changes(control: &Control, redis: &Redis, held: BookHead) -> ControlResult<Vec<String>> {
+async fn fetch_changes(
+    control: &Control,
+    redis: &Redis,
+    name: BookName,
+    held: BookHead,
+) -> ControlResult<Vec<String>> {
     let (mut next, mut problems) = (Some(held.revision), Vec::new());
     while let Some(from) = next {
-        let page = overrides::since(&redis.client, from).await?;
+        let page = book::since(&redis.client, name, from).await?;
         next = page.next;
         // Until the last page the revision is that of the last change.
         let head = next.is_none().then(|| page.head.clone().in_epoch_of(&held));
         let control = control.clone();
         let recorded = spawn_blocking(move || {
             let (changes, mut problems) = page.changes();
-            let finish = |book: &mut OverrideBook| head.into_iter().for_each(|head| book.head = head);
-            problems.extend(control.0.overrides.record(&changes, finish));
+            let finish = |book: &mut Book| head.into_iter().for_each(|head| book.head = head);
+            problems.extend(control.0.book(name).record(&changes, finish));
             problems
         });
         problems.extend(recorded.await?);
@@ -197,23 +237,23 @@ async fn fetch_changes(control: &Control, redis: &Redis, held: BookHead) -> Cont
 }
 
 /// Fetches everything in place of what is held.
-async fn fetch_everything(control: &Control, redis: &Redis) -> ControlResult<Vec<String>> {
+async fn fetch_everything(control: &Control, redis: &Redis, name: BookName) -> ControlResult<Vec<String>> {
     let (pages, mut fetched) = mpsc::channel::<ChangesPage>(PAGES_AHEAD);
     let control = control.clone();
     // A page is read while the store makes the next one.
     let replaced = spawn_blocking(move || {
-        let (mut problems, mut book, mut is_first) = (Vec::new(), OverrideBook::default(), true);
+        let (mut problems, mut book, mut is_first) = (Vec::new(), Book::default(), true);
         while let Some(page) = fetched.blocking_recv() {
             let (head, is_last) = (page.head.clone(), page.next.is_none());
             let (changes, unreadable) = page.changes();
             problems.extend(unreadable);
             // An invalid one, which a newer release may have written, is omitted.
             let invalid = changes.into_iter().filter_map(|change| book.apply(change).err());
-            problems.extend(invalid.map(|error| format!("an override is omitted: {error}")));
+            problems.extend(invalid.map(|error| format!("a record is omitted: {error}")));
             book.head = if is_first { head } else { head.in_epoch_of(&book.head) };
             is_first = false;
             if is_last {
-                problems.extend(control.0.overrides.replace(book));
+                problems.extend(control.0.book(name).replace(book));
                 return problems;
             }
         }
@@ -222,7 +262,7 @@ async fn fetch_everything(control: &Control, redis: &Redis) -> ControlResult<Vec
     });
     let mut next = Some(0);
     while let Some(from) = next {
-        let page = overrides::since(&redis.client, from).await?;
+        let page = book::since(&redis.client, name, from).await?;
         next = page.next;
         if pages.send(page).await.is_err() {
             // The thread has panicked.
@@ -235,13 +275,19 @@ async fn fetch_everything(control: &Control, redis: &Redis) -> ControlResult<Vec
 
 /// Restores what the store has lost, or what was set over another store, without what has a later revision there: all with
 /// later revisions than `from`.
-async fn restore(control: &Control, redis: &Redis, from: u64, store: &BookHead) -> ControlResult<()> {
-    let count = control.0.overrides.with(OverrideBook::len);
+async fn restore(
+    control: &Control,
+    redis: &Redis,
+    name: BookName,
+    from: u64,
+    store: &BookHead,
+) -> ControlResult<()> {
+    let count = control.0.book(name).with(Book::len);
     let spread = MAX_SPREAD_MS.min((count / CHANGES_PER_SPREAD_MS) as u64);
     sleep(Duration::from_millis(fastrand::u64(0..=spread))).await;
     let (head, changes) = control
         .0
-        .overrides
+        .book(name)
         .with(|book| (book.head.clone(), book.changes_since(from, now_ms()).collect::<Vec<_>>()));
     if changes.is_empty() && count == 0 {
         return Ok(());
@@ -249,35 +295,60 @@ async fn restore(control: &Control, redis: &Redis, from: u64, store: &BookHead) 
     let (changed, mut kept) = (changes.len(), None);
     if !store.lineage.is_empty() && store.lineage != head.lineage {
         let control = control.clone();
-        let keep = spawn_blocking(move || control.0.overrides.keep_file());
+        let keep = spawn_blocking(move || control.0.book(name).keep_file());
         kept = keep.await?;
     }
-    let audit = AuditEntry::restored(Action::SetOverride, format!("{changed} changes of overrides"));
-    if overrides::restore(&redis.client, &head, &changes, audit).await? {
+    let audit = AuditEntry::restored(Action::SetOverride, format!("{changed} changes of {}", name.name()));
+    if book::restore(&redis.client, name, &head, &changes, audit).await? {
         metrics::STORE_ERRORS.increment(["lost"]);
-        tracing::error!(changes = changed, kept, "restored overrides that the store lacked");
+        tracing::error!(changes = changed, kept, "restored records that the store lacked");
     } else {
-        tracing::error!(kept, "control store was reset; adopting its overrides");
+        tracing::error!(kept, "control store was reset; adopting its records");
     }
     Ok(())
 }
 
+/// Activates the parts of the books that have changed.
 async fn activate(
     control: Control,
+    status: RulesStatus,
     snapshot: Arc<dyn OverrideTarget>,
+    before: Active,
     problems: Vec<String>,
 ) -> ControlResult<Activated> {
     let activated = spawn_blocking(move || {
-        let begun = Instant::now();
-        control.0.overrides.sweep(now_ms());
-        let overrides = Arc::new(control.0.overrides.with(OverrideBook::compiled));
-        let revision = overrides.revision;
-        let overridden = snapshot.override_rules(overrides);
-        let counts = overridden.counts;
-        metrics::rule_overrides(&*snapshot);
-        control.0.overrides.activated(revision);
-        let unmatched = overridden.unmatched.first().map(|found| format!("{}: {}", found.id, found.reason));
-        Activated { counts, unmatched, took: begun.elapsed(), problems }
+        let (begun, now_ms) = (Instant::now(), now_ms());
+        let books = control.0.books();
+        books.iter().for_each(|book| book.sweep(now_ms));
+        // What changes from here on is activated again.
+        let read = books.map(|book| book.with(|book| (book.stamps, book.head.revision)));
+        let [(operators, revision), (system, system_revision)] = read;
+        let mut active = Active { stamps: [operators, system], ..before.clone() };
+        let mut unmatched = None;
+        if operators.overrides != before.stamps[0].overrides {
+            let overrides = Arc::new(control.0.book(BookName::Operators).with(Book::compiled));
+            let overridden = snapshot.override_rules(overrides);
+            metrics::rule_overrides(&*snapshot);
+            active.unmatched = overridden.counts.unmatched;
+            unmatched = overridden.unmatched.first().map(|found| format!("{}: {}", found.id, found.reason));
+        }
+        let are_own_changed = operators.lists != before.stamps[0].lists;
+        if are_own_changed || system.lists != before.stamps[1].lists {
+            let runtime = control.runtime();
+            let (lists, omitted) = compile_lists(&runtime, now_ms);
+            snapshot.set_lists(Arc::new(lists));
+            metrics::lists(&runtime, now_ms);
+            active.omitted = omitted;
+            // Automatic entries come with bans.
+            if are_own_changed {
+                recheck_bans();
+            }
+        }
+        status.update(|state| state.generation = revision.max(system_revision));
+        let [operators, system] = books;
+        operators.activated(revision);
+        system.activated(system_revision);
+        Activated { active, unmatched, took: begun.elapsed(), problems }
     });
     Ok(activated.await?)
 }

@@ -1,0 +1,302 @@
+//! The book: what operators, or the system for them, change at run time, as records by key, each with or without an end.
+//!
+//! Instances share the records in Redis, and each holds all of them. A change has a *revision*, which grows with time; an
+//! instance fetches what has a later one than its own. What the store lost, the instances write back: the first one with a
+//! revision above that of the store. A *lineage* distinguishes the states of two stores, and an *epoch* the restorations of
+//! one, after each of which all instances fetch all again. With a file, an instance has its records also after a restart.
+
+mod change;
+mod journal;
+mod override_entry;
+mod records;
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::{sync::watch, time::timeout};
+use tollgate_directory::Fingerprint;
+use tollgate_rules::OverrideId;
+
+use self::journal::Journal;
+use crate::bounds::{MAX_AUTOMATIC_ENTRIES, MAX_ENTRIES, MAX_OVERRIDES, MAX_SWITCHES};
+use crate::{AutomaticEntry, ControlResult, ListEntry, Switch, metrics};
+
+pub(crate) use self::change::{ChangeResult, Expected, NewChange};
+pub use self::override_entry::{OverrideEntry, OverridePage};
+pub(crate) use self::records::{Book, BookHead, RecordChange, Stamps};
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Record {
+    /// Limit over a rule or a key of it.
+    Override(OverrideEntry),
+    /// Entry of the allow or the deny list.
+    ListEntry(ListEntry),
+    /// Entry of the deny list that the system made.
+    Automatic(AutomaticEntry),
+    /// Switch of a rule, with its ramp, or an emergency.
+    Switch(Switch),
+}
+
+tollgate_core::named! {
+    /// The books of an installation.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum BookName {
+        /// What operators change, which other regions copy, and which the file has.
+        Operators = "records",
+        /// Automatic entries, of which each region has its own.
+        System = "automatic entries",
+    }
+}
+
+/// Kind of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Override,
+    ListEntry,
+    Automatic,
+    Switch,
+}
+
+impl Kind {
+    /// Its name in errors, and the maximum number of its records.
+    pub(crate) const fn bound(self) -> (&'static str, usize) {
+        match self {
+            Self::Override => ("overrides", MAX_OVERRIDES),
+            Self::ListEntry => ("entries of lists", MAX_ENTRIES),
+            Self::Automatic => ("automatic entries", MAX_AUTOMATIC_ENTRIES),
+            Self::Switch => ("switches", MAX_SWITCHES),
+        }
+    }
+}
+
+/// Key of a record: a hash of its kind and of what it is about, each combination of which has one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RecordKey(pub(crate) u128);
+
+impl RecordKey {
+    pub(crate) fn of_entry(id: &str) -> Self {
+        Self::of(["list entry", id])
+    }
+
+    pub(crate) fn of_automatic(id: &str) -> Self {
+        Self::of(["automatic entry", id])
+    }
+
+    pub(crate) fn of_switch(domain: &str, rule: &str) -> Self {
+        Self::of(["switch", domain, rule])
+    }
+
+    fn of<const N: usize>(texts: [&str; N]) -> Self {
+        Self(Fingerprint::of(texts.map(str::as_bytes)).first_half())
+    }
+
+    /// Reads a key as it is written by `Display`.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        u128::from_str_radix(text, 16).map(Self).ok()
+    }
+}
+
+impl fmt::Display for RecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        OverrideId(self.0).fmt(f)
+    }
+}
+
+impl Record {
+    pub(crate) const fn kind(&self) -> Kind {
+        match self {
+            Self::Override(_) => Kind::Override,
+            Self::ListEntry(_) => Kind::ListEntry,
+            Self::Automatic(_) => Kind::Automatic,
+            Self::Switch(_) => Kind::Switch,
+        }
+    }
+
+    pub(crate) fn key(&self) -> RecordKey {
+        match self {
+            Self::Override(entry) => {
+                RecordKey(OverrideEntry::id_of(&entry.domain, &entry.rule, &entry.key).0)
+            }
+            Self::ListEntry(entry) => RecordKey::of_entry(&entry.id),
+            Self::Automatic(entry) => RecordKey::of_automatic(&entry.id),
+            Self::Switch(switch) => RecordKey::of_switch(&switch.domain, &switch.rule),
+        }
+    }
+
+    /// Its end in milliseconds since 1970, if it has one.
+    pub(crate) const fn ends_at_ms(&self) -> Option<u64> {
+        match self {
+            Self::Override(entry) => entry.expires_at_ms,
+            Self::ListEntry(entry) => entry.expires_at_ms,
+            Self::Automatic(entry) => Some(entry.expires_at_ms),
+            Self::Switch(switch) => switch.expires_at_ms,
+        }
+    }
+
+    /// The record as the subject of an audit log entry.
+    pub(crate) fn subject(&self) -> String {
+        match self {
+            Self::Override(entry) => entry.subject(),
+            Self::ListEntry(entry) => entry.subject(),
+            Self::Automatic(entry) => entry.subject(),
+            Self::Switch(switch) => switch.subject(),
+        }
+    }
+
+    /// The record with bounded texts, if it may be stored.
+    pub(crate) fn bounded(self) -> ControlResult<Self> {
+        Ok(match self {
+            Self::Override(entry) => Self::Override(entry.bounded()?),
+            Self::ListEntry(entry) => Self::ListEntry(entry.bounded()?),
+            Self::Switch(switch) => Self::Switch(switch.bounded()?),
+            record @ Self::Automatic(_) => record,
+        })
+    }
+}
+
+/// Longest wait for this instance to enforce a change that it has made.
+const MAX_ACTIVATION_WAIT: Duration = Duration::from_secs(1);
+
+/// The records of this instance, with its file.
+#[derive(Debug, Default)]
+pub(crate) struct BookReplica {
+    book: Mutex<Book>,
+    /// Held during a change, and locked before the book, which is free while the file is written.
+    journal: Mutex<Option<Journal>>,
+    /// The active revision.
+    active: watch::Sender<u64>,
+}
+
+impl BookReplica {
+    /// Opens a file, whose records replace those held so far.
+    pub(crate) fn open(&self, file: PathBuf, now_ms: u64) -> Result<(), String> {
+        let mut journal = self.journal.lock();
+        let (opened, mut book) = Journal::open(file)?;
+        book.sweep(now_ms);
+        *self.book.lock() = book;
+        *journal = Some(opened);
+        Ok(())
+    }
+
+    /// Identity of the state.
+    pub(crate) fn head(&self) -> BookHead {
+        self.book.lock().head.clone()
+    }
+
+    /// Drops the records that have ended.
+    pub(crate) fn sweep(&self, now_ms: u64) {
+        self.book.lock().sweep(now_ms);
+    }
+
+    /// Reads the records.
+    pub(crate) fn with<T>(&self, read: impl FnOnce(&Book) -> T) -> T {
+        read(&self.book.lock())
+    }
+
+    /// Applies `changes`, which `finish` completes, and writes them to the file. Returns why some were omitted. Slow with a
+    /// file.
+    pub(crate) fn record(&self, changes: &[RecordChange], finish: impl FnOnce(&mut Book)) -> Vec<String> {
+        let mut journal = self.journal.lock();
+        self.apply(changes, finish, journal.as_mut())
+    }
+
+    /// Makes changes that only this instance makes, all or none, or with `is_partial` each that can be made. Returns the last
+    /// revision and the result of each. Slow with a file.
+    pub(crate) fn change(
+        &self,
+        changes: &[NewChange],
+        is_partial: bool,
+        now_ms: u64,
+    ) -> (u64, Vec<ChangeResult>) {
+        let mut journal = self.journal.lock();
+        let result = |book: &Book, change: &NewChange| {
+            let known = book.revision_of(change.key, now_ms);
+            if change.expected.is_met(known) { ChangeResult::Made } else { ChangeResult::Unlike }
+        };
+        let results: Vec<_> = self.with(|book| changes.iter().map(|change| result(book, change)).collect());
+        let is_made = |result: &ChangeResult| *result == ChangeResult::Made;
+        let last = self.head().revision;
+        if !is_partial && !results.iter().all(is_made) {
+            return (last, results);
+        }
+        let made = changes.iter().zip(&results).filter(|(_, result)| is_made(result));
+        let made: Vec<_> = (last.saturating_add(1).max(now_ms * 1_000)..)
+            .zip(made)
+            .map(|(revision, (NewChange { key, record, .. }, _))| RecordChange {
+                revision,
+                key: *key,
+                record: record.clone(),
+            })
+            .collect();
+        // No store in Redis has these changes.
+        let finish = |book: &mut Book| book.head.lineage.clear();
+        // Each was validated, and a failure of the file was logged.
+        let _ = self.apply(&made, finish, journal.as_mut());
+        (made.last().map_or(last, |change| change.revision), results)
+    }
+
+    fn apply(
+        &self,
+        changes: &[RecordChange],
+        finish: impl FnOnce(&mut Book),
+        journal: Option<&mut Journal>,
+    ) -> Vec<String> {
+        let mut problems = Vec::new();
+        let (head, records) = {
+            let mut book = self.book.lock();
+            for change in changes {
+                if let Err(error) = book.apply(change.clone()) {
+                    problems.push(format!("record {}: {error}", change.key));
+                }
+            }
+            finish(&mut book);
+            (book.head.clone(), book.len())
+        };
+        let written = journal.map(|journal| match journal.is_outdated(records) {
+            true => journal.replace(&self.book.lock()),
+            false => journal.append(changes, &head),
+        });
+        problems.extend(failure(written));
+        problems
+    }
+
+    /// Replaces all records by those of another book. Slow with a file.
+    pub(crate) fn replace(&self, mut other: Book) -> Vec<String> {
+        let mut journal = self.journal.lock();
+        let written = journal.as_mut().map(|journal| journal.replace(&other));
+        let mut book = self.book.lock();
+        let Stamps { overrides, lists } = book.stamps;
+        other.stamps = Stamps { overrides: overrides + 1, lists: lists + 1 };
+        *book = other;
+        drop(book);
+        failure(written).into_iter().collect()
+    }
+
+    /// Keeps a copy of the file, if there is one, before its content is replaced by that of another store; returns its path.
+    /// Slow.
+    pub(crate) fn keep_file(&self) -> Option<String> {
+        let kept = self.journal.lock().as_ref()?.keep(self.book.lock().head.revision);
+        kept.inspect_err(|error| tracing::error!(%error, "cannot keep the overrides file")).ok()
+    }
+
+    /// Reports that the records of a revision are active.
+    pub(crate) fn activated(&self, revision: u64) {
+        self.active.send_replace(revision);
+    }
+
+    /// Waits until this instance enforces a revision, though not for ever: the change is made, and reaches it later.
+    pub(crate) async fn wait_for(&self, revision: u64) {
+        let mut active = self.active.subscribe();
+        let _ = timeout(MAX_ACTIVATION_WAIT, active.wait_for(|active| *active >= revision)).await;
+    }
+}
+
+fn failure(written: Option<std::io::Result<()>>) -> Option<String> {
+    let error = written?.err()?;
+    metrics::STORE_ERRORS.increment(["overrides_file"]);
+    tracing::error!(%error, "cannot write the overrides file");
+    Some(format!("cannot write the overrides file: {error}"))
+}

@@ -1,0 +1,125 @@
+//! Overrides as operators set them.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tollgate_directory::Fingerprint;
+use tollgate_rules::{OverrideId, OverrideKey, RuleOverride};
+
+use crate::bounds::{MAX_NAME_BYTES, truncated};
+use crate::{ControlResult, Pair, model::check_size, pairs::pairs_text};
+
+/// A part of all overrides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OverridePage {
+    /// The revision of the records that this instance holds.
+    pub revision: u64,
+    pub overrides: Vec<OverrideEntry>,
+    /// Whether more follow.
+    pub is_truncated: bool,
+}
+
+/// Maximum size of the `rate_limit` of an override as JSON, in bytes.
+const MAX_LIMIT_BYTES: usize = 2_048;
+
+/// An override of a rule, or of one of its keys, as an operator set it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverrideEntry {
+    /// Identifier: a hash of the domain, the rule and the key, each combination of which has one override.
+    #[serde(default)]
+    pub id: String,
+    /// The rule's domain.
+    pub domain: String,
+    /// The rule's path, as in metrics and `/rlconfig`.
+    pub rule: String,
+    /// The entries that the rule leaves open, in its order; empty for the whole rule.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key: Vec<Pair>,
+    /// Keys of `rate_limit`.
+    pub rate_limit: Map<String, Value>,
+    pub reason: String,
+    pub author: String,
+    /// Time in milliseconds since 1970.
+    pub created_at_ms: u64,
+    /// Expiry in milliseconds since 1970.
+    pub expires_at_ms: Option<u64>,
+}
+
+impl OverrideEntry {
+    /// Returns the entry with its identifier.
+    #[must_use]
+    pub fn identified(self) -> Self {
+        let id = Self::id_of(&self.domain, &self.rule, &self.key).to_string();
+        Self { id, ..self }
+    }
+
+    /// Identifier of the override of this rule and key.
+    pub(crate) fn id_of(domain: &str, rule: &str, key: &[Pair]) -> OverrideId {
+        let texts = key.iter().flat_map(|pair| [&*pair.key, &*pair.value]);
+        let texts = [domain, rule].into_iter().chain(texts);
+        OverrideId(Fingerprint::of(texts.map(str::as_bytes)).first_half())
+    }
+
+    /// Returns the override for enforcement.
+    ///
+    /// # Errors
+    /// When it is invalid, whatever the rules are.
+    pub fn compiled(&self) -> Result<RuleOverride, String> {
+        self.compiled_with(Self::id_of(&self.domain, &self.rule, &self.key), |text| text.into())
+    }
+
+    /// The override with this identifier for enforcement, with texts by `text`.
+    pub(super) fn compiled_with(
+        &self,
+        id: OverrideId,
+        mut text: impl FnMut(&str) -> Arc<str>,
+    ) -> Result<RuleOverride, String> {
+        let limit = self.limit_text();
+        let missing = match () {
+            () if self.domain.is_empty() => "the domain is missing; expected that of a rule",
+            () if self.rule.is_empty() => "the rule is missing; expected its path, as in /rlconfig",
+            () if self.rate_limit.is_empty() => {
+                "rate_limit is empty; expected a key of `rate_limit`, such as requests_per_unit"
+            }
+            () if limit.len() > MAX_LIMIT_BYTES => {
+                return Err(format!("rate_limit is too large; expected at most {MAX_LIMIT_BYTES} bytes"));
+            }
+            () => "",
+        };
+        if !missing.is_empty() {
+            return Err(missing.to_owned());
+        }
+        let key = OverrideKey::new(self.key.iter().map(|pair| (&*pair.key, &*pair.value)));
+        let key = key.map_err(|error| error.to_string())?;
+        let (domain, rule, rate_limit) = (text(&self.domain), text(&self.rule), text(&limit));
+        Ok(RuleOverride { id, domain, rule, key, rate_limit, ends_at_ms: self.expires_at_ms })
+    }
+
+    /// The keys of `rate_limit` as JSON.
+    pub fn limit_text(&self) -> String {
+        // Equal limits have equal texts: the keys are sorted.
+        serde_json::to_string(&self.rate_limit).unwrap_or_default()
+    }
+
+    /// The key as text; empty for the whole rule.
+    pub fn key_text(&self) -> String {
+        pairs_text(&self.key)
+    }
+
+    /// The override as the subject of an audit log entry.
+    pub(crate) fn subject(&self) -> String {
+        let key = self.key_text();
+        let separator = if key.is_empty() { "" } else { " " };
+        format!("override {} {}{separator}{key}: {}", self.domain, self.rule, self.limit_text())
+    }
+
+    /// The entry with bounded texts, if it may be stored.
+    pub(crate) fn bounded(mut self) -> ControlResult<Self> {
+        check_size("a domain", self.domain.len(), MAX_NAME_BYTES)?;
+        check_size("a rule", self.rule.len(), MAX_NAME_BYTES)?;
+        self.reason = truncated(self.reason);
+        self.author = truncated(self.author);
+        Ok(self.identified())
+    }
+}

@@ -1,0 +1,360 @@
+//! All records that an instance holds.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use tollgate_rules::{OverrideId, RuleOverride, RuleOverrides};
+
+use super::{Kind, OverrideEntry, Record, RecordKey};
+use crate::{AutomaticEntry, ListEntry, Pair, Runtime, Switch};
+
+/// Number of removals that are remembered, as in `lua/book/records.lua`.
+const MAX_REMOVALS: usize = 10_000;
+
+/// Identity of the state that a store or an instance has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BookHead {
+    /// Distinguishes the states of two stores; empty before the first change.
+    pub(crate) lineage: String,
+    /// The last revision.
+    pub(crate) revision: u64,
+    /// Time of the last restoration, in microseconds since 1970.
+    pub(crate) epoch: u64,
+    /// The revision of the last removal that is no longer remembered; not of an instance.
+    pub(crate) floor: u64,
+}
+
+impl BookHead {
+    /// This state in the lineage and the epoch of an earlier page: if they have changed since, what was read before is
+    /// outdated, and the difference shows at the next comparison.
+    pub(crate) fn in_epoch_of(self, earlier: &Self) -> Self {
+        Self { lineage: earlier.lineage.clone(), epoch: earlier.epoch, ..self }
+    }
+}
+
+/// A change of one record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RecordChange {
+    pub(crate) revision: u64,
+    pub(crate) key: RecordKey,
+    /// The record; `None` for its removal.
+    pub(crate) record: Option<Record>,
+}
+
+/// Numbers of changes in this process of the parts of a book that are enforced separately.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamps {
+    pub(crate) overrides: u64,
+    /// Lists, automatic entries and switches.
+    pub(crate) lists: u64,
+}
+
+/// Records by key.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    /// Identity of the state; its revision is the last one that was applied.
+    pub(crate) head: BookHead,
+    pub(crate) stamps: Stamps,
+    overrides: BTreeMap<RecordKey, HeldOverride>,
+    others: BTreeMap<RecordKey, (u64, Record)>,
+    removals: BTreeMap<RecordKey, u64>,
+    /// Texts that many overrides share: domains, rules, limits, authors, reasons.
+    texts: HashSet<Arc<str>>,
+}
+
+/// An override in compact form: there may be many.
+#[derive(Clone, Debug)]
+struct HeldOverride {
+    revision: u64,
+    stated: Arc<RuleOverride>,
+    reason: Arc<str>,
+    author: Arc<str>,
+    created_at_ms: u64,
+}
+
+impl HeldOverride {
+    fn entry(&self) -> OverrideEntry {
+        let RuleOverride { id, domain, rule, key, rate_limit, ends_at_ms } = &*self.stated;
+        let pair = |(key, value): (&str, &str)| Pair { key: key.to_owned(), value: value.to_owned() };
+        OverrideEntry {
+            id: id.to_string(),
+            domain: domain.to_string(),
+            rule: rule.to_string(),
+            key: key.pairs().map(pair).collect(),
+            rate_limit: serde_json::from_str(rate_limit).unwrap_or_default(),
+            reason: self.reason.to_string(),
+            author: self.author.to_string(),
+            created_at_ms: self.created_at_ms,
+            expires_at_ms: *ends_at_ms,
+        }
+    }
+}
+
+fn is_active(ends_at_ms: Option<u64>, now_ms: u64) -> bool {
+    ends_at_ms.is_none_or(|end| now_ms < end)
+}
+
+impl Book {
+    /// Number of records, including those that have ended since the last sweep.
+    pub(crate) fn len(&self) -> usize {
+        self.overrides.len() + self.others.len()
+    }
+
+    /// Number of active records of a kind.
+    pub(crate) fn count(&self, kind: Kind, now_ms: u64) -> usize {
+        match kind {
+            Kind::Override => self.overrides.len(),
+            kind => self.active(now_ms).filter(|record| record.kind() == kind).count(),
+        }
+    }
+
+    /// Whether nothing is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0 && self.removals.is_empty()
+    }
+
+    /// Applies a change, unless a later one of this record is known.
+    ///
+    /// # Errors
+    /// When it is an override that is invalid.
+    pub(crate) fn apply(&mut self, change: RecordChange) -> Result<(), String> {
+        let RecordChange { revision, key, record } = change;
+        let known = self.revision_of(key, 0).or(self.removals.get(&key).copied());
+        if known.is_some_and(|known| known >= revision) {
+            return Ok(());
+        }
+        self.head.revision = self.head.revision.max(revision);
+        match record {
+            None => {
+                self.stamps.overrides += u64::from(self.overrides.remove(&key).is_some());
+                self.stamps.lists += u64::from(self.others.remove(&key).is_some());
+                self.removals.insert(key, revision);
+                self.trim();
+            }
+            Some(Record::Override(entry)) => {
+                let held = self.held(revision, OverrideId(key.0), &entry)?;
+                self.removals.remove(&key);
+                self.overrides.insert(key, held);
+                self.stamps.overrides += 1;
+            }
+            Some(record) => {
+                self.removals.remove(&key);
+                self.others.insert(key, (revision, record));
+                self.stamps.lists += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn held(&mut self, revision: u64, id: OverrideId, entry: &OverrideEntry) -> Result<HeldOverride, String> {
+        Ok(HeldOverride {
+            revision,
+            stated: Arc::new(entry.compiled_with(id, |text| self.text(text))?),
+            reason: self.text(&entry.reason),
+            author: self.text(&entry.author),
+            created_at_ms: entry.created_at_ms,
+        })
+    }
+
+    /// The text, shared with equal ones.
+    fn text(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return Arc::clone(known);
+        }
+        let text: Arc<str> = text.into();
+        self.texts.insert(Arc::clone(&text));
+        text
+    }
+
+    /// Forgets the oldest removals if there are too many.
+    fn trim(&mut self) {
+        if self.removals.len() > 2 * MAX_REMOVALS {
+            let mut revisions: Vec<u64> = self.removals.values().copied().collect();
+            revisions.sort_unstable();
+            let excess = revisions.len() - MAX_REMOVALS;
+            let oldest = revisions.get(excess).copied().unwrap_or_default();
+            self.removals.retain(|_, revision| *revision >= oldest);
+        }
+    }
+
+    /// Drops the records that have ended at `now_ms`.
+    pub(crate) fn sweep(&mut self, now_ms: u64) {
+        let before = (self.overrides.len(), self.others.len());
+        self.overrides.retain(|_, held| held.stated.is_active_at(now_ms));
+        self.others.retain(|_, (_, record)| is_active(record.ends_at_ms(), now_ms));
+        self.stamps.lists += u64::from(self.others.len() < before.1);
+        if self.overrides.len() < before.0 {
+            self.stamps.overrides += 1;
+            self.texts.retain(|text| Arc::strong_count(text) > 1);
+        }
+    }
+
+    /// The overrides for enforcement.
+    pub(crate) fn compiled(&self) -> RuleOverrides {
+        let all = self.overrides.values().map(|held| Arc::clone(&held.stated)).collect();
+        RuleOverrides { revision: self.head.revision, all }
+    }
+
+    /// The first end after `now_ms`.
+    pub(crate) fn next_end(&self, now_ms: u64) -> Option<u64> {
+        let overrides = self.overrides.values().filter_map(|held| held.stated.ends_at_ms);
+        let others = self.others.values().filter_map(|(_, record)| record.ends_at_ms());
+        overrides.chain(others).filter(|end| *end > now_ms).min()
+    }
+
+    /// The active records other than overrides, in no order.
+    fn active(&self, now_ms: u64) -> impl Iterator<Item = &Record> {
+        let records = self.others.values().map(|(_, record)| record);
+        records.filter(move |record| is_active(record.ends_at_ms(), now_ms))
+    }
+
+    /// The lists, automatic entries and switches that have not ended at `now_ms`, in an order that never changes.
+    pub(crate) fn runtime(&self, now_ms: u64) -> Runtime {
+        let mut runtime = Runtime { generation: self.head.revision, ..Runtime::default() };
+        for record in self.active(now_ms).cloned() {
+            match record {
+                Record::Override(_) => {}
+                Record::ListEntry(entry) => runtime.entries.push(entry),
+                Record::Automatic(entry) => runtime.automatic.push(entry),
+                Record::Switch(switch) => runtime.switches.push(switch),
+            }
+        }
+        let Runtime { entries, automatic, switches, .. } = &mut runtime;
+        entries.sort_by(|a: &ListEntry, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
+        automatic.sort_by(|a: &AutomaticEntry, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
+        switches.sort_by(|a: &Switch, b| (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule)));
+        runtime
+    }
+
+    /// The record with this key.
+    pub(crate) fn get(&self, key: RecordKey) -> Option<Record> {
+        let other = self.others.get(&key).map(|(_, record)| record.clone());
+        other.or_else(|| self.overrides.get(&key).map(|held| Record::Override(held.entry())))
+    }
+
+    /// The revision of the last change of a record that has not ended at `now_ms`.
+    pub(crate) fn revision_of(&self, key: RecordKey, now_ms: u64) -> Option<u64> {
+        let other = self.others.get(&key).map(|(revision, record)| (*revision, record.ends_at_ms()));
+        let held = || self.overrides.get(&key).map(|held| (held.revision, held.stated.ends_at_ms));
+        other.or_else(held).filter(|(_, end)| is_active(*end, now_ms)).map(|(revision, _)| revision)
+    }
+
+    /// At most `limit` overrides after a key that `is_selected`, in the order of keys, and whether there are more.
+    pub(crate) fn page(
+        &self,
+        after: Option<RecordKey>,
+        limit: usize,
+        is_selected: impl Fn(&RuleOverride) -> bool,
+    ) -> (Vec<OverrideEntry>, bool) {
+        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let overrides = self.overrides.range((from, std::ops::Bound::Unbounded));
+        let mut found = overrides.map(|(_, held)| held).filter(|held| is_selected(&held.stated));
+        let page = found.by_ref().take(limit).map(HeldOverride::entry).collect();
+        (page, found.next().is_some())
+    }
+
+    /// All changes with a later revision than `revision`, in their order, without records that have ended at `now_ms`.
+    pub(crate) fn changes_since(&self, revision: u64, now_ms: u64) -> impl Iterator<Item = RecordChange> {
+        let overrides =
+            self.overrides.iter().map(|(key, held)| (held.revision, *key, held.stated.ends_at_ms));
+        let others =
+            self.others.iter().map(|(key, (revision, record))| (*revision, *key, record.ends_at_ms()));
+        let put = overrides.chain(others).filter(|(_, _, end)| is_active(*end, now_ms));
+        let removed = self.removals.iter().map(|(key, revision)| (*revision, *key, None));
+        let changes = put.chain(removed).map(|(revision, key, _)| (revision, key));
+        let mut changes: Vec<_> = changes.filter(|(changed, _)| *changed > revision).collect();
+        changes.sort_unstable();
+        let change = |(revision, key)| RecordChange { revision, key, record: self.get(key) };
+        changes.into_iter().map(change)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeMap as Map;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(in super::super) fn entry(value: &str, limit: u32, expires_at_ms: Option<u64>) -> OverrideEntry {
+        let entry = OverrideEntry {
+            id: String::new(),
+            domain: "d".into(),
+            rule: "api_key".into(),
+            key: vec![Pair { key: "api_key".into(), value: value.into() }],
+            rate_limit: [("requests_per_unit".to_owned(), limit.into())].into_iter().collect(),
+            reason: "r".into(),
+            author: "ada".into(),
+            created_at_ms: 0,
+            expires_at_ms,
+        };
+        entry.identified()
+    }
+
+    pub(in super::super) fn all(book: &Book) -> Vec<RecordChange> {
+        book.changes_since(0, 0).collect()
+    }
+
+    fn change(revision: u64, value: &str, limit: Option<u32>) -> RecordChange {
+        let stated = entry(value, limit.unwrap_or_default(), None);
+        let record = Record::Override(stated);
+        RecordChange { revision, key: record.key(), record: limit.map(|_| record) }
+    }
+
+    fn limits(book: &Book) -> Map<String, u64> {
+        let (entries, _) = book.page(None, usize::MAX, |_| true);
+        let limit = |entry: &OverrideEntry| {
+            entry.rate_limit.get("requests_per_unit").and_then(|limit| limit.as_u64())
+        };
+        entries.iter().map(|entry| (entry.key_text(), limit(entry).expect("stated"))).collect()
+    }
+
+    #[test]
+    fn the_identifier_of_an_override_never_changes() {
+        let key = [Pair { key: "api_key".into(), value: "a".into() }];
+        let id = |key| OverrideEntry::id_of("edge", "api_key", key).to_string();
+        assert_eq!(id(&key), "4d0128dc0030d67045456950c8327702");
+        assert_eq!(id(&[]), "ec2da96d5e646c973f43b3eb5d990519");
+    }
+
+    #[test]
+    fn overrides_are_dropped_at_their_end_and_their_texts_with_them() {
+        let mut book = Book::default();
+        for (value, end) in [("a", Some(10)), ("b", Some(20)), ("c", None)] {
+            let entry = entry(value, 5, end);
+            let key = Record::Override(entry.clone()).key();
+            book.apply(RecordChange { revision: 1, key, record: Some(Record::Override(entry)) })
+                .expect("valid");
+        }
+        assert_eq!((book.next_end(5), book.next_end(10), book.next_end(20)), (Some(10), Some(20), None));
+        let swept = |now_ms| {
+            book.sweep(now_ms);
+            (book.len(), book.stamps.overrides)
+        };
+        assert_eq!([9, 10, 20, 30].map(swept), [(3, 3), (2, 4), (1, 5), (1, 5)]);
+        assert_eq!(book.compiled().all.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn changes_in_any_order_and_number_leave_the_last_of_each(
+            stated in prop::collection::vec((0..4_usize, prop::option::of(1_u32..9)), 0..20),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
+        ) {
+            let values = ["a", "b", "c", "d"];
+            let changes: Vec<_> = stated.iter().enumerate()
+                .map(|(at, (value, limit))| change(at as u64 + 1, values[*value], *limit)).collect();
+            let mut expected = Book::default();
+            changes.iter().cloned().for_each(|change| expected.apply(change).expect("valid"));
+            let mut book = Book::default();
+            if !changes.is_empty() {
+                order.iter().for_each(|at| book.apply(at.get(&changes).clone()).expect("valid"));
+            }
+            // What another instance holds is restored over it.
+            all(&expected).into_iter().for_each(|change| book.apply(change).expect("valid"));
+            prop_assert_eq!(limits(&book), limits(&expected));
+            prop_assert_eq!(all(&book), all(&expected));
+        }
+    }
+}

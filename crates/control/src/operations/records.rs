@@ -1,0 +1,254 @@
+//! Changes of records by operators, and by the system for them; and what this instance holds.
+
+use std::path::PathBuf;
+
+use tokio::task::spawn_blocking;
+use tollgate_core::clock::now_ms;
+use tollgate_rules::RuleOverride;
+
+use crate::book::{BookName, ChangeResult, Expected, NewChange, Record, RecordKey};
+use crate::model::SYSTEM_AUTHOR;
+use crate::redis::book::{self, STEP_CHANGES};
+use crate::{
+    Action, AuditEntry, Control, ControlError, ControlResult, ListEntry, OverrideEntry, OverridePage,
+    Runtime, Switch, handle::Backend,
+};
+
+/// Changes.
+impl Control {
+    /// Opens the file in which this instance keeps the records that it holds, before it reconciles them.
+    ///
+    /// # Errors
+    /// When the file is unusable.
+    pub fn open_records(&self, file: PathBuf) -> Result<(), String> {
+        self.0.book(BookName::Operators).open(file, now_ms())
+    }
+
+    /// Makes changes of operators, all or none, and returns once this instance enforces them, or after a second. Whether they
+    /// were made: not if a record was not as expected.
+    async fn change(&self, changes: Vec<NewChange>) -> ControlResult<bool> {
+        self.require_writable()?;
+        let exceeding = self.exceeding(BookName::Operators, &changes);
+        let exceeding = changes.iter().zip(exceeding).find(|(_, exceeds)| *exceeds);
+        if let Some(record) = exceeding.and_then(|(change, _)| change.record.as_ref()) {
+            let (what, most) = record.kind().bound();
+            return Err(ControlError::TooMany { what, most });
+        }
+        let (revision, results) = self.make(BookName::Operators, changes).await?;
+        self.0.changed.notify_one();
+        let is_made = results.iter().all(|result| *result == ChangeResult::Made);
+        if is_made {
+            self.0.book(BookName::Operators).wait_for(revision).await;
+        }
+        Ok(is_made)
+    }
+
+    /// Makes changes, those of the system's book each if it can be made; returns the last revision and the result of each.
+    pub(super) async fn make(
+        &self,
+        book: BookName,
+        changes: Vec<NewChange>,
+    ) -> ControlResult<(u64, Vec<ChangeResult>)> {
+        let memory = match &self.0.backend {
+            Backend::Redis(redis) => {
+                let lineage = self.0.book(book).head().lineage;
+                return book::change(&redis.client, book, &changes, &lineage).await;
+            }
+            Backend::Memory(memory) => memory,
+        };
+        let control = self.clone();
+        // On a thread that may wait for the disk.
+        let changed = spawn_blocking(move || {
+            let changed = control.0.book(book).change(&changes, book == BookName::System, now_ms());
+            (changed, changes)
+        });
+        let ((revision, results), changes) = changed.await?;
+        let is_partial = book == BookName::System;
+        if is_partial || results.iter().all(|result| *result == ChangeResult::Made) {
+            let mut state = memory.state.lock();
+            let made = changes.into_iter().zip(&results).filter(|(_, result)| **result == ChangeResult::Made);
+            made.filter_map(|(change, _)| change.audit).for_each(|audit| state.append_audit(audit));
+        }
+        Ok((revision, results))
+    }
+
+    /// For each change, whether it would exceed the bound of its kind.
+    pub(super) fn exceeding(&self, book: BookName, changes: &[NewChange]) -> Vec<bool> {
+        let now_ms = now_ms();
+        self.0.book(book).with(|book| {
+            let mut count = None;
+            let exceeds = |change: &NewChange| {
+                let Some(record) = &change.record else { return false };
+                let count = count.get_or_insert_with(|| book.count(record.kind(), now_ms));
+                *count += usize::from(book.revision_of(change.key, now_ms).is_none());
+                *count > record.kind().bound().1
+            };
+            changes.iter().map(exceeds).collect()
+        })
+    }
+
+    /// The active record with this key.
+    pub(super) fn active_record(&self, book: BookName, key: RecordKey) -> Option<Record> {
+        self.0.book(book).with(|book| {
+            book.revision_of(key, now_ms())?;
+            book.get(key)
+        })
+    }
+
+    /// Puts overrides, each in the place of the one of the same rule and key. The caller validates them. Returns once this
+    /// instance enforces them, or after a second.
+    ///
+    /// # Errors
+    /// When there are too many, another region writes them, or the store does not respond; then some of more than 50 may
+    /// have been put.
+    pub async fn put_overrides(&self, entries: Vec<OverrideEntry>) -> ControlResult<()> {
+        for some in entries.chunks(STEP_CHANGES) {
+            let Some(first) = some.first() else { continue };
+            let subject = match some.len() - 1 {
+                0 => first.subject(),
+                more => format!("{} and {more} more", first.subject()),
+            };
+            let audit = AuditEntry::new(&first.author, Action::SetOverride, subject, first.reason.clone());
+            self.put(some.iter().cloned().map(Record::Override).collect(), audit).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes an override; whether it existed. Returns once this instance enforces that, or after a second.
+    ///
+    /// # Errors
+    /// When another region writes them, or the store does not respond.
+    pub async fn remove_override(&self, id: &str, author: &str) -> ControlResult<bool> {
+        let Some(key) = RecordKey::read(id) else { return Ok(false) };
+        self.remove(key, Action::RemoveOverride, author).await
+    }
+
+    /// Adds an entry to its list, or replaces the one with the same id.
+    ///
+    /// # Errors
+    /// When there are too many entries, or the store does not respond.
+    pub async fn put_entry(&self, entry: ListEntry) -> ControlResult<()> {
+        let audit = AuditEntry::new(&entry.author, Action::AddEntry, entry.subject(), entry.reason.clone());
+        self.put(vec![Record::ListEntry(entry)], audit).await
+    }
+
+    /// Removes an entry; whether it existed.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn remove_entry(&self, id: &str, author: &str) -> ControlResult<bool> {
+        self.remove(RecordKey::of_entry(id), Action::RemoveEntry, author).await
+    }
+
+    /// Sets a rule's switch.
+    ///
+    /// # Errors
+    /// When there are too many switches, or the store does not respond.
+    pub async fn put_switch(&self, switch: Switch) -> ControlResult<()> {
+        let audit =
+            AuditEntry::new(&switch.author, Action::SetSwitch, switch.subject(), switch.reason.clone());
+        self.put(vec![Record::Switch(switch)], audit).await
+    }
+
+    /// Replaces a rule's switch by its next step, unless an operator has changed it meanwhile; whether it did.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn replace_switch(&self, from: Switch, to: Switch, comment: String) -> ControlResult<bool> {
+        let (from, to) = (Record::Switch(from), Record::Switch(to));
+        let key = to.key();
+        let known = self.0.book(BookName::Operators).with(|book| {
+            let revision = book.revision_of(key, now_ms())?;
+            (book.get(key).as_ref() == Some(&from)).then_some(revision)
+        });
+        let Some(revision) = known else { return Ok(false) };
+        let audit = AuditEntry::new(SYSTEM_AUTHOR, Action::SetSwitch, to.subject(), comment);
+        let expected = Expected::Revision(revision);
+        self.change(vec![NewChange { expected, ..NewChange::put(to, audit) }]).await
+    }
+
+    /// Removes a rule's switch; whether it existed.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn remove_switch(&self, domain: &str, rule: &str, author: &str) -> ControlResult<bool> {
+        self.remove(RecordKey::of_switch(domain, rule), Action::RemoveSwitch, author).await
+    }
+
+    /// Puts records of one kind, with one audit log entry.
+    async fn put(&self, records: Vec<Record>, audit: AuditEntry) -> ControlResult<()> {
+        let mut audit = Some(audit);
+        let put = |record: Record| {
+            let record = record.bounded()?;
+            let (key, expected) = (record.key(), Expected::Any);
+            Ok(NewChange { key, expected, record: Some(record), audit: audit.take() })
+        };
+        let changes: Vec<_> = records.into_iter().map(put).collect::<ControlResult<_>>()?;
+        self.change(changes).await.map(drop)
+    }
+
+    /// Removes a record; whether it existed.
+    async fn remove(&self, key: RecordKey, action: Action, author: &str) -> ControlResult<bool> {
+        self.require_writable()?;
+        let Some(record) = self.active_record(BookName::Operators, key) else { return Ok(false) };
+        let audit = AuditEntry::new(author, action, record.subject(), String::new());
+        self.change(vec![NewChange::remove(key, audit)]).await
+    }
+
+    /// Records an operator's change outside this store, such as a refund of a counter, in the audit log.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn record_audit(
+        &self,
+        author: &str,
+        action: Action,
+        subject: &str,
+        comment: &str,
+    ) -> ControlResult<()> {
+        self.note(AuditEntry::new(author, action, subject.to_owned(), comment.to_owned())).await
+    }
+
+    pub(super) async fn note(&self, audit: AuditEntry) -> ControlResult<()> {
+        match &self.0.backend {
+            Backend::Memory(memory) => {
+                memory.state.lock().append_audit(audit);
+                Ok(())
+            }
+            Backend::Redis(redis) => redis.note(&audit).await,
+        }
+    }
+}
+
+/// What this instance holds.
+impl Control {
+    /// The lists, automatic entries and switches.
+    pub fn runtime(&self) -> Runtime {
+        let now_ms = now_ms();
+        let [operators, system] = self.0.books().map(|book| book.with(|book| book.runtime(now_ms)));
+        let generation = operators.generation.max(system.generation);
+        Runtime { generation, automatic: system.automatic, ..operators }
+    }
+
+    /// At most `limit` overrides after an identifier, of a domain and of a rule if these are given, in the order of their
+    /// identifiers, without those that have ended: those that this instance holds.
+    pub fn rule_overrides(
+        &self,
+        domain: Option<&str>,
+        rule: Option<&str>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> OverridePage {
+        let after = after.and_then(RecordKey::read);
+        let now_ms = now_ms();
+        let is_selected = |stated: &RuleOverride| {
+            stated.is_active_at(now_ms)
+                && domain.is_none_or(|domain| *stated.domain == *domain)
+                && rule.is_none_or(|rule| *stated.rule == *rule)
+        };
+        self.0.book(BookName::Operators).with(|book| {
+            let (overrides, is_truncated) = book.page(after, limit, is_selected);
+            OverridePage { revision: book.head.revision, overrides, is_truncated }
+        })
+    }
+}

@@ -1,0 +1,103 @@
+-- Changes of operators.
+
+-- Whether earlier changes are lost, of which the instance has some. If there were none, this is a new lineage.
+local function is_lost(known, lineage)
+  if redis.call('HGET', head, 'lineage') then
+    return false
+  end
+  if known == 'some' then
+    return true
+  end
+  redis.call('HSET', head, 'lineage', lineage)
+  return false
+end
+
+-- Ends a copy of another region's records: the next one begins anew.
+local function diverge()
+  redis.call('HDEL', head, 'source')
+end
+
+-- The revision of a record that has not ended.
+local function revision_of(key, now)
+  local ends_at = redis.call('ZMSCORE', ends, key)[1]
+  if ends_at and tonumber(ends_at) * 1000 <= now then
+    drop(ACTIVE, key)
+  end
+  return redis.call('ZMSCORE', revisions, key)[1]
+end
+
+-- Whether a change can be made: 'made', 'unlike' if the record is not as expected, or 'full'; and whether it adds a record.
+local function result_of(key, base, payload, now, added)
+  local known = revision_of(key, now)
+  local is_expected = base == 'any' or base == 'absent' and not known or base == 'present' and known
+  if not is_expected and (not known or tonumber(base) ~= tonumber(known)) then
+    return 'unlike'
+  end
+  local is_new = payload ~= '' and not known
+  local is_full = is_new and redis.call('HLEN', records) + added >= tonumber(ARGV[6])
+  return is_full and 'full' or 'made', is_new
+end
+
+-- The results of a change that was made before: of a part, those that the records show.
+local function repeated()
+  local reply = { text(last_revision()) }
+  for i = 10, #ARGV, 5 do
+    local is_made = ARGV[5] == 'all' or (redis.call('HGET', records, ARGV[i]) or '') == ARGV[i + 3]
+    reply[#reply + 1] = is_made and 'made' or 'unlike'
+  end
+  return reply
+end
+
+-- Appends an entry to the log. One of the system's log gets an id that no entry of the operators' log has, so that both can be
+-- read as one.
+local function append(now, entry)
+  if ARGV[9] == 'apart' then
+    local id = string.format('%.0f-4294967296', math.floor(now / 1000))
+    local added = redis.pcall('XADD', audit, 'MAXLEN', '=', MAX_AUDIT_ENTRIES, id, 'token', ARGV[4], 'entry', entry)
+    if type(added) ~= 'table' then
+      return
+    end
+    -- There is one of this millisecond, or the clock was put back.
+  end
+  append_audit(ARGV[4], entry)
+end
+
+-- Changes records, all or none, or in 'each' all that can be changed. ARGV: the token, 'all' or 'each', the maximum number of
+-- records, 'some' from an instance that has earlier changes or 'none', the lineage to begin, 'apart' for the system's log or
+-- 'next', and for each change its key;
+-- what it expects: 'any', 'absent', 'present', or the revision of the record; its end or '0'; its payload, '' of a removal;
+-- and its audit log entry, '' for none. Replies 'lost', or the last revision, and for each change its result as above.
+OPERATIONS.change = function()
+  if is_applied(ARGV[4]) then
+    return repeated()
+  end
+  if is_lost(ARGV[7], ARGV[8]) then
+    return { 'lost' }
+  end
+  local now, reply, added, is_refused = now_us(), { '' }, 0, false
+  sweep(now)
+  for i = 10, #ARGV, 5 do
+    local result, is_new = result_of(ARGV[i], ARGV[i + 1], ARGV[i + 3], now, added)
+    reply[#reply + 1], is_refused = result, is_refused or result ~= 'made'
+    added = added + (is_new and 1 or 0)
+  end
+  local last, is_changed = last_revision(), false
+  local revision = math.max(last, now - 1)
+  for i = 10, is_refused and ARGV[5] == 'all' and 0 or #ARGV, 5 do
+    if reply[2 + (i - 10) / 5] == 'made' then
+      revision, is_changed = revision + 1, true
+      apply(ACTIVE, ARGV[i], text(revision), ARGV[i + 2], ARGV[i + 3])
+      if ARGV[i + 4] ~= '' then
+        append(now, ARGV[i + 4])
+      end
+    end
+  end
+  if is_changed then
+    trim()
+    redis.call('HSET', head, 'revision', text(revision))
+    diverge()
+    notify(ARGV[4])
+  end
+  reply[1] = text(is_changed and revision or last)
+  return reply
+end
