@@ -94,7 +94,7 @@ OPERATIONS.change = function()
   end
   if is_changed then
     trim()
-    redis.call('HSET', head, 'revision', text(revision))
+    set_revision(revision)
     diverge()
     notify(ARGV[4])
   end

@@ -18,7 +18,7 @@ local function adopt_part(revision)
   trim()
   redis.call('HSET', head, 'source', ARGV[7])
   if tonumber(revision) > last then
-    redis.call('HSET', head, 'revision', revision)
+    set_revision(tonumber(revision))
     commit(ARGV[4], ARGV[5])
   end
   return true
@@ -30,8 +30,8 @@ local function gather()
     apply(GATHERED, ARGV[i + 1], ARGV[i], ARGV[i + 2], ARGV[i + 3])
   end
   -- A key that is renamed keeps its expiry, so without permission to remove it none is set.
-  if type(redis.pcall('PERSIST', KEYS[7])) == 'number' then
-    for key = 7, 9 do
+  if type(redis.pcall('PERSIST', KEYS[8])) == 'number' then
+    for key = 8, 10 do
       redis.call('PEXPIRE', KEYS[key], MAX_GATHERED_MS)
     end
   end
@@ -39,7 +39,7 @@ end
 
 -- Whether all records of a whole copy, and the ends of those that have one, are still there.
 local function is_complete(count, ending)
-  local gathered = { redis.call('HLEN', KEYS[7]), redis.call('ZCARD', KEYS[8]), redis.call('ZCARD', KEYS[9]) }
+  local gathered = { redis.call('HLEN', KEYS[8]), redis.call('ZCARD', KEYS[9]), redis.call('ZCARD', KEYS[10]) }
   return gathered[1] == count and gathered[2] == count and gathered[3] == ending
 end
 
@@ -77,7 +77,7 @@ OPERATIONS.adopt = function()
     return adopt_part(ARGV[8]) and 'made' or 'other'
   end
   if step == 'begin' or step == 'release' then
-    for key = 7, 9 do
+    for key = 8, 10 do
       free(KEYS[key])
     end
   elseif step == 'more' then
@@ -86,18 +86,18 @@ OPERATIONS.adopt = function()
     if not is_complete(tonumber(ARGV[11]), tonumber(ARGV[12])) then
       return 'lacking'
     end
-    local size = redis.call('HLEN', KEYS[7])
+    local size = redis.call('HLEN', KEYS[8])
     if size > 0 then
       -- Changes nothing. An ACL may forbid it, before there is any change.
-      redis.call('RENAME', KEYS[7], KEYS[7])
+      redis.call('RENAME', KEYS[8], KEYS[8])
     end
-    replace(records, KEYS[7], size)
-    replace(revisions, KEYS[8], redis.call('ZCARD', KEYS[8]))
-    replace(ends, KEYS[9], redis.call('ZCARD', KEYS[9]))
+    replace(records, KEYS[8], size)
+    replace(revisions, KEYS[9], redis.call('ZCARD', KEYS[9]))
+    replace(ends, KEYS[10], redis.call('ZCARD', KEYS[10]))
     redis.call('DEL', removals)
     redis.call('HDEL', head, 'floor')
     redis.call('HSET', head, 'lineage', ARGV[10], 'epoch', text(now_us()))
-    redis.call('HSET', head, 'revision', ARGV[8])
+    set_revision(tonumber(ARGV[8]))
     commit(ARGV[4], ARGV[5])
   end
   redis.call('HSET', head, 'source', ARGV[7])

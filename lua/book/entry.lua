@@ -6,12 +6,14 @@
 --   KEYS[3]   records by key, a hash
 --   KEYS[4]   their revisions, a sorted set of keys; KEYS[5] the revisions of removals, a sorted set of keys; KEYS[6] the ends
 --             in milliseconds since 1970 of those that have one, a sorted set of keys
---   KEYS[7…9] in `adopt`, what a whole copy has gathered of KEYS[3], KEYS[4] and KEYS[6]
+--   KEYS[7]   the last revisions after each change, a sorted set: an instance whose revision is not among them holds changes that
+--             the store has lost
+--   KEYS[8…10] in `adopt`, what a whole copy has gathered of KEYS[3], KEYS[4] and KEYS[6]
 --   ARGV      as in control/entry.lua: the operation, the channel, 'first' or 'again', and the arguments of the operation
 -- Each change has a revision of its own: the server's time in microseconds since 1970, or one more than the last. So a
 -- change made after data was lost has a later revision than all that was lost. All operations may run twice.
 
-local head, audit, records, revisions, removals, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local head, audit, records, revisions, removals, ends, heads = unpack(KEYS, 1, 7)
 
 local function now_us()
   local time = redis.call('TIME')
@@ -24,6 +26,15 @@ end
 
 local function last_revision()
   return tonumber(redis.call('HGET', head, 'revision') or '0')
+end
+
+-- Retained revisions.
+local MAX_HEADS = 10000
+
+local function set_revision(revision)
+  redis.call('HSET', head, 'revision', text(revision))
+  redis.call('ZADD', heads, text(revision), text(revision))
+  redis.call('ZREMRANGEBYRANK', heads, 0, -MAX_HEADS - 1)
 end
 
 -- Number of changes among which an earlier attempt of the same one may be.

@@ -43,11 +43,23 @@ local function add_changes(reply, revision, count)
   return reply
 end
 
--- Replies the lineage, the last revision and the epoch, and the first changes after a revision, as above. ARGV: that
--- revision, and the maximum number of changes.
+-- The last revision that an instance and the store have in common, if the instance holds changes that the store has lost: then
+-- its revision is not one that the store had. Of an instance that lacks more changes than the store remembers, it is not known.
+local function common_revision(revision)
+  if revision == '0' or redis.call('ZMSCORE', heads, revision)[1] then
+    return nil
+  end
+  local before = redis.call('ZRANGE', heads, revision, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
+  return before or redis.call('ZCARD', heads) < MAX_HEADS and '0' or nil
+end
+
+-- Replies the lineage, the last revision, the epoch, '' or the common revision as above, and the first changes after a revision.
+-- ARGV: that revision, the maximum number of changes, and 'head' if the revision is that of an instance, or 'page'.
 OPERATIONS.since = function()
   local state = redis.call('HMGET', head, 'lineage', 'revision', 'epoch')
-  return add_changes({ state[1] or '', state[2] or '0', state[3] or '0' }, ARGV[4], ARGV[5])
+  local common = ARGV[6] == 'head' and common_revision(ARGV[4])
+  local reply = { state[1] or '', state[2] or '0', state[3] or '0', common or '' }
+  return common and reply or add_changes(reply, ARGV[4], ARGV[5])
 end
 
 -- Replies the same to another region, with 'part' for the changes after a revision of its copy, or 'whole' if the copy

@@ -5,7 +5,7 @@ local MAX_REMOVALS, MAX_SWEPT = 10000, 200
 
 -- The keys of a set of records: those that decide, and what a whole copy has gathered, which remembers no removals.
 local ACTIVE = { records = records, revisions = revisions, ends = ends, removals = removals }
-local GATHERED = { records = KEYS[7], revisions = KEYS[8], ends = KEYS[9] }
+local GATHERED = { records = KEYS[8], revisions = KEYS[9], ends = KEYS[10] }
 
 local function drop(set, id)
   redis.call('HDEL', set.records, id)

@@ -26,8 +26,7 @@ OPERATIONS.restore = function()
     redis.call('HINCRBY', head, 'restored', restored)
   end
   if ARGV[8] == 'last' then
-    local last = math.max(last_revision(), tonumber(ARGV[7]))
-    redis.call('HSET', head, 'revision', text(last))
+    set_revision(math.max(last_revision(), tonumber(ARGV[7])))
     -- Instances may be past the revisions that were restored, so they fetch all again.
     if redis.call('HDEL', head, 'restored') == 1 then
       redis.call('HSET', head, 'epoch', text(now_us()))

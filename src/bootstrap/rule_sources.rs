@@ -25,7 +25,7 @@ pub(super) fn open_control(settings: &Settings) -> Result<Control, StartError> {
         Some(redis) => Control::redis(*source, &redis)?,
     };
     if let Some(file) = overrides_file {
-        control.open_overrides(file.clone())?;
+        control.open_records(file.clone())?;
     }
     Ok(control)
 }

@@ -180,7 +180,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    fn entry(id: &str, key: &str, expires_at_ms: Option<u64>) -> ListEntry {
+    pub(crate) fn entry(id: &str, key: &str, expires_at_ms: Option<u64>) -> ListEntry {
         ListEntry {
             id: id.into(),
             list: List::Deny,

@@ -35,7 +35,7 @@ pub(super) struct ExemptRequest {
 
 /// Returns the entries of both lists, and the automatic entries.
 pub(super) async fn list(api: Api) -> ApiResult {
-    let runtime = limits::read(api.parts.control.runtime()).await?;
+    let runtime = api.parts.control.runtime();
     response::json(
         &json!({ "generation": runtime.generation, "entries": runtime.entries, "automatic": runtime.automatic }),
     )
@@ -68,7 +68,7 @@ pub(super) async fn add(api: Api, caller: Caller, body: JsonBody<AddEntryRequest
 pub(super) async fn remove(api: Api, caller: Caller, PathParam(id): PathParam<String>) -> ApiResult {
     let control = &api.parts.control;
     let mut is_removed = limits::write(control.remove_entry(&id, &caller.name)).await?;
-    if !is_removed && let Some(entry) = limits::read(control.automatic(&id)).await? {
+    if !is_removed && let Some(entry) = control.automatic(&id) {
         end_ban_of(&api, &caller, &entry).await?;
         is_removed = limits::write(control.lift_automatic(&entry, &caller.name)).await?;
     }
@@ -94,7 +94,7 @@ pub(super) async fn exempt(
     let end = expires_at(now_ms(), lifetime)?.unwrap_or_default();
     let control = &api.parts.control;
     let unknown = || ApiError::NotFound("no automatic entry has this id".to_owned());
-    let entry = limits::read(control.automatic(&id)).await?.ok_or_else(unknown)?;
+    let entry = control.automatic(&id).ok_or_else(unknown)?;
     end_ban_of(&api, &caller, &entry).await?;
     let exempted = control.exempt_automatic(entry, &caller.name, &request.reason.0, end);
     response::json(&limits::write(exempted).await?.ok_or_else(unknown)?)

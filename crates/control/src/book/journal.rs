@@ -224,14 +224,19 @@ fn lock(path: &Path) -> Result<File, String> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::book::tests::{all, entry},
+        super::records::tests::{all, entry},
         *,
     };
+    use crate::OverrideEntry;
+    use crate::lists::tests::{entry as list_entry, switch};
+
+    fn change_of(revision: u64, record: Record, is_removal: bool) -> RecordChange {
+        RecordChange { revision, key: record.key(), record: (!is_removal).then_some(record) }
+    }
 
     fn change(revision: u64, value: &str, is_removal: bool) -> RecordChange {
         let entry = OverrideEntry { created_at_ms: 1, ..entry(value, 5, Some(2)) };
-        let id = OverrideEntry::id_of("d", "api_key", &entry.key);
-        RecordChange { revision, id, entry: (!is_removal).then_some(entry) }
+        change_of(revision, Record::Override(entry), is_removal)
     }
 
     fn record(journal: &mut Journal, book: &mut Book, changes: &[RecordChange]) {
@@ -260,6 +265,26 @@ mod tests {
     }
 
     #[test]
+    fn a_file_has_records_of_every_kind() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("overrides");
+        let (mut journal, mut book) = Journal::open(path.clone()).expect("created");
+        let [deny, off] =
+            [Record::ListEntry(list_entry("a", "k", Some(7))), Record::Switch(switch("r", None))];
+        let puts =
+            [change(1, "a", false), change_of(2, deny.clone(), false), change_of(3, off.clone(), false)];
+        record(&mut journal, &mut book, &puts);
+        record(&mut journal, &mut book, &[change_of(4, off, true)]);
+        drop(journal);
+        let (journal, again) = Journal::open(path.clone()).expect("readable");
+        assert_eq!((all(&again), again.get(deny.key())), (all(&book), Some(deny)));
+        drop(journal);
+        // As when it is written anew.
+        let (_, again) = Journal::open(path).expect("readable");
+        assert_eq!((all(&again), again.len()), (all(&book), 2));
+    }
+
+    #[test]
     fn an_incomplete_last_line_is_dropped_and_other_damage_is_an_error() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("overrides");
@@ -272,7 +297,7 @@ mod tests {
         let (journal, book) = Journal::open(path.clone()).expect("readable");
         assert!(book.len() <= 2);
         drop(journal);
-        for damaged in ["{}\n", "[]\n", "{\"form\":2,\"lineage\":\"\",\"revision\":1,\"epoch\":0}\n"] {
+        for damaged in ["{}\n", "[]\n", "{\"form\":3,\"lineage\":\"\",\"revision\":1,\"epoch\":0}\n"] {
             fs::write(&path, damaged).expect("written");
             let error = Journal::open(path.clone()).expect_err("damaged");
             assert!(error.contains("line 1"), "{error}");

@@ -1,4 +1,4 @@
-//! Metrics of the rules, of lists and switches, and of the store that holds them.
+//! Metrics of the rules, of the records over them, and of the store that holds both.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tollgate_store::StoreError;
 
 use crate::{AutomaticMode, BanCounts, CopyState, Runtime, events};
 
-/// Metrics of rules, lists and switches.
+/// Metrics of rules and records.
 pub static METRICS: &[&dyn Metric] = &[
     &DOMAINS,
     &RULES,
@@ -26,7 +26,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &STORE_ERRORS,
     &RULES_COMPARED,
     &RULES_COPIES,
-    &LISTS_GENERATION,
+    &RECORDS_REVISION,
     &LIST_ENTRIES,
     &AUTOMATIC_ENTRIES,
     &AUTOMATIC_REFUSED,
@@ -89,22 +89,20 @@ static RULES_LOADED: Gauge = Gauge::new(
     "Time when the active rules were loaded, in seconds since 1970.",
 );
 
-pub(super) static STORE_UP: Gauge = Gauge::new(
-    "tollgate_rules_store_up",
-    "1 while the store of versions, lists and switches answers, else 0.",
-);
+pub(super) static STORE_UP: Gauge =
+    Gauge::new("tollgate_rules_store_up", "1 while the store of versions and records answers, else 0.");
 
 pub(super) static STORE_ERRORS: CounterFamily<1> = CounterFamily::new(
     "tollgate_rules_store_errors_total",
     &["kind"],
-    "Errors of the store of versions, lists and switches.",
+    "Errors of the store of versions and records.",
 );
 
 static RULES_COMPARED: Computed<1> = Computed::gauge(
     "tollgate_rules_compared_timestamp_seconds",
     &[],
-    "Time when this region last compared its rules, lists, switches and overrides with those of the region that writes \
-     them, in seconds since 1970.",
+    "Time when this region last compared its rules and records with those of the region that writes them, in seconds \
+     since 1970.",
     |[declared], page| {
         let at_ms = COMPARED_MS.load(Ordering::Relaxed);
         if at_ms != WRITES_RULES {
@@ -116,8 +114,7 @@ static RULES_COMPARED: Computed<1> = Computed::gauge(
 pub(super) static RULES_COPIES: CounterFamily<1> = CounterFamily::new(
     "tollgate_rules_copies_total",
     &["result"],
-    "Comparisons of this region's rules, lists, switches and overrides with those of the writing region, by this \
-     instance.",
+    "Comparisons of this region's rules and records with those of the writing region, by this instance.",
 );
 
 /// Time of the last comparison in milliseconds since 1970, 0 for none.
@@ -126,8 +123,12 @@ static COMPARED_MS: AtomicU64 = AtomicU64::new(WRITES_RULES);
 /// No other region writes the rules.
 const WRITES_RULES: u64 = u64::MAX;
 
-static LISTS_GENERATION: Gauge =
-    Gauge::at_zero("tollgate_lists_generation", "Generation of the active lists and switches.");
+static RECORDS_REVISION: GaugeFamily<1> = GaugeFamily::new(
+    "tollgate_records_revision",
+    &["book"],
+    "Revision of the active records of a book: the time of the last change, in microseconds since 1970.",
+    &[["operators"], ["system"]],
+);
 
 static LIST_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_list_entries",
@@ -253,9 +254,15 @@ pub fn export_store_errors() {
     StoreError::LABELS.into_iter().chain(["lost"]).for_each(|kind| STORE_ERRORS.export([kind]));
 }
 
+/// Records the revisions of the active records: of the operators' book and of the system's.
+pub(super) fn records_revisions(operators: u64, system: u64) {
+    // Exact up to 2^53.
+    RECORDS_REVISION.set(["operators"], operators as f64);
+    RECORDS_REVISION.set(["system"], system as f64);
+}
+
 /// Records the lists and switches that are active at `now_ms`, in milliseconds since 1970.
 pub(super) fn lists(runtime: &Runtime, now_ms: u64) {
-    LISTS_GENERATION.set(runtime.generation as f64);
     let is_active = |end: Option<u64>| end.is_none_or(|end| end > now_ms);
     for list in List::ALL {
         let entries = runtime.entries.iter();

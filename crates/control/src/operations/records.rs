@@ -44,7 +44,7 @@ impl Control {
     }
 
     /// Makes changes, those of the system's book each if it can be made; returns the last revision and the result of each.
-    pub(super) async fn make(
+    pub(crate) async fn make(
         &self,
         book: BookName,
         changes: Vec<NewChange>,

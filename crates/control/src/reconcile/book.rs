@@ -202,8 +202,18 @@ async fn follow(
     let Backend::Redis(redis) = &control.0.backend else { return Ok(Vec::new()) };
     match plan {
         Plan::Nothing => Ok(Vec::new()),
-        Plan::Changes => fetch_changes(control, redis, name, held).await,
-        Plan::Everything => fetch_everything(control, redis, name).await,
+        Plan::Changes => fetch_changes(control, redis, name, held, store).await,
+        Plan::Everything => {
+            let is_same = held.revision > 0 && held.lineage == store.lineage;
+            let common = match is_same {
+                true => book::since(&redis.client, name, held.revision, true).await?.common,
+                false => None,
+            };
+            if let Some(common) = common {
+                restore(control, redis, name, common, store).await?;
+            }
+            fetch_everything(control, redis, name).await
+        }
         Plan::Restore(from) => {
             restore(control, redis, name, from, store).await?;
             fetch_everything(control, redis, name).await
@@ -211,16 +221,22 @@ async fn follow(
     }
 }
 
-/// Fetches what has later revisions.
+/// Fetches what has later revisions. If the store has lost changes that this instance holds, and others were made since, restores
+/// these before.
 async fn fetch_changes(
     control: &Control,
     redis: &Redis,
     name: BookName,
     held: BookHead,
+    store: &BookHead,
 ) -> ControlResult<Vec<String>> {
     let (mut next, mut problems) = (Some(held.revision), Vec::new());
     while let Some(from) = next {
-        let page = book::since(&redis.client, name, from).await?;
+        let page = book::since(&redis.client, name, from, from == held.revision).await?;
+        if let Some(common) = page.common {
+            restore(control, redis, name, common, store).await?;
+            return fetch_everything(control, redis, name).await;
+        }
         next = page.next;
         // Until the last page the revision is that of the last change.
         let head = next.is_none().then(|| page.head.clone().in_epoch_of(&held));
@@ -262,7 +278,7 @@ async fn fetch_everything(control: &Control, redis: &Redis, name: BookName) -> C
     });
     let mut next = Some(0);
     while let Some(from) = next {
-        let page = book::since(&redis.client, name, from).await?;
+        let page = book::since(&redis.client, name, from, false).await?;
         next = page.next;
         if pages.send(page).await.is_err() {
             // The thread has panicked.
@@ -345,6 +361,7 @@ async fn activate(
             }
         }
         status.update(|state| state.generation = revision.max(system_revision));
+        metrics::records_revisions(revision, system_revision);
         let [operators, system] = books;
         operators.activated(revision);
         system.activated(system_revision);
@@ -352,6 +369,9 @@ async fn activate(
     });
     Ok(activated.await?)
 }
+
+#[cfg(test)]
+mod laws;
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,13 @@
 //! The book in Redis.
 
-use super::reply::{Parts, argument, malformed, read_json, result_of, to_json};
+use super::reply::{Parts, argument, malformed, parse, read_json, result_of, to_json};
 use super::script_client::{Operation, ScriptClient};
 use crate::book::{BookHead, BookName, ChangeResult, Expected, NewChange, Record, RecordChange, RecordKey};
 use crate::{
-    AuditEntry, ControlError, ControlResult, bounds::MAX_RECORDS, copies::CopiedChange, stored::token,
+    AuditEntry, ControlError, ControlResult,
+    bounds::{MAX_AUTOMATIC_ENTRIES, MAX_RECORDS},
+    copies::CopiedChange,
+    stored::token,
 };
 
 /// Maximum number of changes that are read by one step; fewer if they are large.
@@ -20,6 +23,8 @@ pub(crate) struct ChangesPage {
     pub(crate) head: BookHead,
     /// The revision from which the next page follows, if there may be more.
     pub(crate) next: Option<u64>,
+    /// The last revision that the store has in common with the caller, if it has lost later changes; then there are no others.
+    pub(crate) common: Option<u64>,
     stated: Vec<CopiedChange>,
 }
 
@@ -55,7 +60,10 @@ pub(crate) async fn change(
         changes.iter().filter_map(|change| change.audit.as_ref()).all(AuditEntry::is_of_system);
     let (log, ids): (_, &[u8]) =
         if is_of_system { (BookName::System, b"apart") } else { (BookName::Operators, b"next") };
-    let most = argument(MAX_RECORDS);
+    let most = argument(match book {
+        BookName::Operators => MAX_RECORDS,
+        BookName::System => MAX_AUTOMATIC_ENTRIES,
+    });
     let mut arguments = vec![token().into(), scope.into(), most, known.into(), token().into(), ids.into()];
     for NewChange { key, expected, record, audit } in changes {
         let expected = match expected {
@@ -83,18 +91,23 @@ pub(crate) async fn change(
     Ok((revision, results))
 }
 
-/// Reads the first changes after a revision.
+/// Reads the first changes after a revision, which is that of an instance with `is_head`.
 pub(crate) async fn since(
     client: &ScriptClient,
     book: BookName,
     revision: u64,
+    is_head: bool,
 ) -> ControlResult<ChangesPage> {
-    let operation = Operation::of_book(book, "since").with([argument(revision), argument(PAGE_CHANGES)]);
+    let place: &[u8] = if is_head { b"head" } else { b"page" };
+    let operation =
+        Operation::of_book(book, "since").with([argument(revision), argument(PAGE_CHANGES), place.into()]);
     let mut parts = Parts::of(client.run(&operation).await?)?;
     let (lineage, last, epoch) = (parts.text()?, parts.number()?, parts.number()?);
+    let common = parts.bytes()?;
+    let common = if common.is_empty() { None } else { Some(parse(&common)?) };
     let stated = read_changes(parts)?;
     let next = stated.last().map(|change| change.revision).filter(|revision| *revision < last);
-    Ok(ChangesPage { head: BookHead { lineage, revision: last, epoch, floor: 0 }, next, stated })
+    Ok(ChangesPage { head: BookHead { lineage, revision: last, epoch, floor: 0 }, next, common, stated })
 }
 
 pub(crate) fn read_changes(mut parts: Parts) -> ControlResult<Vec<CopiedChange>> {

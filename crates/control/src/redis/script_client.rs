@@ -109,10 +109,10 @@ impl Operation {
 /// Client of the script.
 #[derive(Debug)]
 pub(crate) struct ScriptClient {
-    pub(super) store: RedisStore,
+    pub(crate) store: RedisStore,
     pub(crate) keys: Keys,
     script: Script,
-    book_script: Script,
+    pub(crate) book_script: Script,
     /// Operations on figures of the fleet.
     fleet_script: Script,
     /// Time of the last denial by the ACL.
@@ -251,9 +251,9 @@ pub(crate) struct Keys {
     /// Keys of every operation.
     fixed: [Vec<u8>; 6],
     /// Keys of every operation on the operators' book.
-    book: [Vec<u8>; 6],
+    book: [Vec<u8>; 7],
     /// Keys of every operation on the system's book.
-    system_book: [Vec<u8>; 6],
+    system_book: [Vec<u8>; 7],
     /// Keys of the list of active bans, as the script's operations on it take them.
     pub(super) bans: [Vec<u8>; 3],
     pub(super) channel: Vec<u8>,
@@ -265,8 +265,16 @@ impl Keys {
         let named = |name: &str| format!("{start}{name}").into_bytes();
         Self {
             fixed: ["head", "audit", "instances", "seen", "book", "system-book"].map(named),
-            book: ["book", "audit", "records", "record-revisions", "record-removals", "record-ends"]
-                .map(named),
+            book: [
+                "book",
+                "audit",
+                "records",
+                "record-revisions",
+                "record-removals",
+                "record-ends",
+                "record-heads",
+            ]
+            .map(named),
             system_book: [
                 "system-book",
                 "system-audit",
@@ -274,6 +282,7 @@ impl Keys {
                 "system-record-revisions",
                 "system-record-removals",
                 "system-record-ends",
+                "system-record-heads",
             ]
             .map(named),
             bans: ["bans", "ban-records", "watched-bans"].map(named),
@@ -283,7 +292,7 @@ impl Keys {
     }
 
     /// Keys of every operation on a book.
-    const fn of_book(&self, book: BookName) -> &[Vec<u8>; 6] {
+    const fn of_book(&self, book: BookName) -> &[Vec<u8>; 7] {
         match book {
             BookName::Operators => &self.book,
             BookName::System => &self.system_book,
