@@ -58,7 +58,7 @@ type ByRule<T> = Map<Box<str>, Map<Box<str>, T>>;
 /// Active lists and switches without those that have ended. Immutable, like the rules.
 #[derive(Debug, Default)]
 pub struct Lists {
-    /// Generation of the lists and switches.
+    /// Revision of the last change.
     pub generation: u64,
     allow: Index,
     deny: Index,
@@ -73,7 +73,7 @@ pub struct Lists {
 pub const ALL_NAMES: &str = "*";
 
 impl Lists {
-    /// Returns the lists and switches of a generation: entries, and modes of rules by domain and path. Of several modes of
+    /// Returns the lists and switches of a revision: entries, and modes of rules by domain and path. Of several modes of
     /// a rule the last one is kept; an emergency is one of all rules, whatever the path.
     pub fn new(
         generation: u64,
