@@ -42,7 +42,7 @@ def sources():
         "decide": composed("crates/store/src/redis/script/mod.rs", "concat!("),
         "loans": composed("crates/store/src/redis/auxiliary_scripts.rs", "concat!("),
         "control": composed("crates/control/src/redis/script_client.rs", "pub const CONTROL_SCRIPT"),
-        "overrides": composed("crates/control/src/redis/script_client.rs", "pub const OVERRIDES_SCRIPT"),
+        "book": composed("crates/control/src/redis/script_client.rs", "pub const BOOK_SCRIPT"),
         "fleet": (ROOT / "lua/fleet.lua").read_text(),
     }
 
@@ -280,16 +280,13 @@ def stream(redis, key, entries, size):
 
 
 def control_cases(redis):
-    keys = [b"head", b"audit", b"entries", b"switches", b"instances", b"seen"]
-    entry = switch = b"0\n" + b"x" * 500
-    fill(redis, "HSET", b"entries", [part for at in range(1_000) for part in (f"e{at}", entry)])
-    fill(redis, "HSET", b"switches", [part for at in range(1_000) for part in (f"s{at}", switch)])
+    keys = [b"head", b"audit", b"instances", b"seen", b"book", b"system-book"]
     stream(redis, b"audit", 10_000, 3_000)
     record = b"x" * 25_600
     fill(redis, "HSET", b"instances", [part for at in range(500) for part in (f"i{at}", record)])
     later = int(time.time() * 1_000) + 600_000
     fill(redis, "HSET", b"seen", [part for at in range(500) for part in (f"i{at}", later)])
-    redis.call("HSET", "from:head", "generation", 1, "runtime_token", "t0", "bytes", 64 << 20, "oldest", 1, "current", 1_000)
+    redis.call("HSET", "from:head", "bytes", 64 << 20, "oldest", 1, "current", 1_000)
 
     def control(operation, *arguments, more=(), attempt="first"):
         return "control", [*keys, *more], [operation, "channel", attempt, *arguments]
@@ -298,15 +295,8 @@ def control_cases(redis):
         script, keys, values = control(operation, *arguments, **options)
         return script, name, keys, values
 
-    yield case("all lists and switches are read", "runtime")
-    change = ["token", b"a" * 3_000, "put", 3, "e1", entry, 1_000, "some"]
-    yield case("a change of lists", "change", *change)
-    yield case("a repeated change of lists", "change", *change, attempt="again")
-    fields = [part for at in range(1_000) for part in (3, f"e{at}", entry)]
-    fields += [part for at in range(1_000) for part in (4, f"s{at}", switch)]
-    yield case("lists and switches are restored", "put_runtime_back", "token", 2, "", "audit", "steady", *fields)
     yield case("250 audit entries are read", "audit", "+", 250)
-    yield case("a heartbeat", "beat", "i1", record, "", "", "")
+    yield case("a heartbeat", "beat", "i1", record, "", "")
     yield case("50 of 500 instances are read", "instances", "", 50)
     files = b"f" * (9 << 18)
     versions = [b"version:%d" % number for number in range(1_000)]
@@ -331,47 +321,53 @@ def control_cases(redis):
     yield case("100 bans are added to 10,000", "record_bans", 10_000, *new, more=[bans, records, watched])
     middle = f"{5_000:032x}"
     yield case("a page of 500 bans that end together", "bans", active, middle, 500, more=[bans, records, watched])
-    yield case("lists and switches are read by another region", "rules", "")
-    yield case("lists and switches are replaced", "copy_runtime", "token", 2, "", "audit", "t0", *fields)
     yield case("a version is copied", "copy_version", "", "token", 1_001, meta, "", files, "audit", more=[b"next"])
 
 
-def override_cases(redis):
-    keys = [b"head", b"overrides log", b"overrides", b"revisions", b"removals", b"ends"]
+def book_cases(redis):
+    keys = [b"head", b"audit", b"records", b"revisions", b"removals", b"ends", b"heads"]
     ids = [f"{at * 0x9E3779B97F4A7C15 % 2**128:032x}" for at in range(200_000)]
     small, large = b"x" * 400, PAYLOAD
-    fill(redis, "HSET", b"overrides", [
+    fill(redis, "HSET", b"records", [
         part for at, name in enumerate(ids) for part in (name, large if at < 2_000 else small)
     ])
     first = 1_700_000_000_000_000
     fill(redis, "ZADD", b"revisions", [part for at, name in enumerate(ids) for part in (first + at, name)])
     fill(redis, "ZADD", b"ends", [part for name in ids for part in (1_700_000_000_000, name)])
     fill(redis, "ZADD", b"removals", [part for at in range(10_000) for part in (first + 300_000 + at, f"r{at}")])
-    stream(redis, b"overrides log", 10_000, 3_000)
-    redis.call("HSET", "from:head", "override_lineage", "l", "override_revision", first + 300_000, "override_source", "s")
+    fill(redis, "ZADD", b"heads", [part for at in range(10_000) for part in (first + 290_000 + at,) * 2])
+    stream(redis, b"audit", 10_000, 3_000)
+    redis.call("HSET", "from:head", "lineage", "l", "revision", first + 300_000, "source", "s")
 
     def case(name, operation, *arguments, attempt="again", more=()):
-        return "overrides", name, [*keys, *more], [operation, "channel", attempt, *arguments]
+        return "book", name, [*keys, *more], [operation, "channel", attempt, *arguments]
 
-    new = [part for at in range(50) for part in (ids[2_000 + at], 0, large)]
-    yield case("50 overrides are put where 200,000 have ended", "put", "token", b"a" * 3_000, 200_000, "some", "l", *new)
-    yield case("a page of large overrides", "since", 0, 500)
-    yield case("a page of small overrides", "since", first + 3_000, 500)
+    def changes(count):
+        audited = [b"a" * 3_000] + [b"a" * 3_000 if count > 50 else b""] * (count - 1)
+        return [part for at in range(count) for part in (ids[2_000 + at], "any", 0, large, audited[at])]
+
+    most = [202_000, "some", "l"]
+    yield case("50 records are put where 200,000 have ended", "change", "token", "all", *most, "next", *changes(50))
+    yield case("100 records are put, each with an entry of the log", "change", "token", "each", *most, "apart", *changes(100))
+    yield case("a page of large records", "since", 0, 500, "page")
+    yield case("a page of small records", "since", first + 3_000, 500, "page")
+    yield case("a page for an instance whose changes are lost", "since", first + 295_000, 500, "head")
+    yield case("a page for another region", "read", "l", first + 3_000, 0, "next", 500)
     some = [part for at in range(50) for part in (first + at, ids[2_000 + at], 1, large)]
     gathered = [b"g1", b"g2", b"g3"]
-    yield case("50 overrides are gathered", "adopt", "token", "audit", "s", "s", 1, "more", "", *some, more=gathered)
+    yield case("50 records are gathered", "adopt", "token", "audit", "s", "s", 1, "more", "", *some, more=gathered)
     part = [part for at in range(50) for part in (first + 400_000 + at, ids[2_000 + at], 1, large)]
     yield case(
-        "50 overrides are copied", "adopt", "token", "audit", "s", "s", first + 500_000, "part", first, *part, more=gathered
+        "50 records are copied", "adopt", "token", "audit", "s", "s", first + 500_000, "part", first, *part, more=gathered
     )
-    for key, of in zip(gathered, (b"overrides", b"revisions", b"ends"), strict=True):
+    for key, of in zip(gathered, (b"records", b"revisions", b"ends"), strict=True):
         redis.call("COPY", b"from:" + of, b"from:" + key, "REPLACE")
     yield case(
-        "a copy of 200,000 overrides becomes active",
+        "a copy of 200,000 records becomes active",
         "adopt", "token", "audit", "s", "s", 1, "end", "l", 200_000, 200_000, more=gathered,
     )
     restored = [part for at in range(50) for part in (first + 400_000 + at, ids[2_000 + at], 1, large)]
-    yield case("50 overrides are restored", "restore", "token", "audit", "l", 1, "last", *restored)
+    yield case("50 records are restored", "restore", "token", "audit", "l", 1, "last", *restored)
 
 
 def fleet_cases(redis):
@@ -398,7 +394,7 @@ def main():
     redis, too_long = Redis(), []
     print("| script | call | ms | the next one |\n|---|---|---|---|", flush=True)
     try:
-        for cases in (decide_cases, control_cases, override_cases, fleet_cases):
+        for cases in (decide_cases, control_cases, book_cases, fleet_cases):
             for script, name, keys, arguments in cases(redis):
                 if re.search(options.only, f"{script} {name}"):
                     took, then = redis.time(script, keys, arguments, options.rounds)
