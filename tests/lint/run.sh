@@ -54,7 +54,7 @@ lua() {
         decision_script | luacheck --config tests/lint/luacheckrc --filename lua/decide --quiet - &&
         decision_script across_slots | luacheck --config tests/lint/luacheckrc --filename lua/decide --quiet - &&
         control_script control | luacheck --config tests/lint/luacheckrc --filename lua/control --quiet - &&
-        control_script overrides | luacheck --config tests/lint/luacheckrc --filename lua/overrides --quiet - &&
+        control_script book | luacheck --config tests/lint/luacheckrc --filename lua/book --quiet - &&
         luacheck --config tests/lint/luacheckrc --quiet lua/*.lua
 }
 
