@@ -24,8 +24,8 @@ pub struct RulesSettings {
     #[arg(id = "rules", long, value_name = "SOURCE", default_value = "directory")]
     #[arg(value_parser = named(RulesSource::ALL, RulesSource::name), hide_possible_values = true)]
     pub source: RulesSource,
-    /// File in which this instance keeps the overrides of rules, with mode 0600 and a lock file beside it: they are active
-    /// from the start, and restored if Redis has lost them.
+    /// File in which this instance keeps overrides, list entries and switches, with mode 0600 and a lock file beside it: they
+    /// are active from the start, and restored if Redis has lost them.
     #[arg(long, value_name = "FILE")]
     pub overrides_file: Option<PathBuf>,
     /// Flags of how files are read.

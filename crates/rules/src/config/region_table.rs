@@ -40,7 +40,7 @@ impl RegionTable {
         self.generation
     }
 
-    /// The region whose rule versions, lists and switches all others copy; `None` if each region has its own.
+    /// The region whose rule versions and records all others copy; `None` if each region has its own.
     pub fn writing(&self) -> Option<&str> {
         self.writing.as_deref()
     }
