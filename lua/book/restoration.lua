@@ -26,12 +26,15 @@ OPERATIONS.restore = function()
     redis.call('HINCRBY', head, 'restored', restored)
   end
   if ARGV[8] == 'last' then
-    set_revision(math.max(last_revision(), tonumber(ARGV[7])))
-    -- Instances may be past the revisions that were restored, so they fetch all again.
+    local last = math.max(last_revision(), tonumber(ARGV[7]))
     if redis.call('HDEL', head, 'restored') == 1 then
-      redis.call('HSET', head, 'epoch', text(now_us()))
+      -- Instances may be past the revisions that were restored, so they fetch all again. A revision of its own distinguishes
+      -- the state from the one before, to which a failover may lead.
+      last = math.max(last + 1, now_us())
+      redis.call('HSET', head, 'epoch', text(last))
       commit(ARGV[4], ARGV[5])
     end
+    set_revision(last)
   end
   return 'made'
 end

@@ -183,12 +183,18 @@ impl Plan {
             // What was set over another store stays; of removals up to the floor, the store does not know.
             () if store.lineage != held.lineage && held.revision > 0 => Self::Restore(store.floor),
             () if store.lineage != held.lineage => Self::Everything,
-            () if store.revision < held.revision => Self::Restore(store.revision),
+            () if store.revision < held.revision => Self::Restore(restored_from(store.revision, held, store)),
             () if store.epoch != held.epoch || store.floor > held.revision => Self::Everything,
             () if store.revision > held.revision => Self::Changes,
             () => Self::Nothing,
         }
     }
+}
+
+/// The revision after which an instance restores what it holds to a store with which it has one in common: that one, unless
+/// the last restoration was later, which may have restored records with earlier revisions.
+const fn restored_from(common: u64, held: &BookHead, store: &BookHead) -> u64 {
+    if common >= held.epoch { common } else { store.floor }
 }
 
 /// Makes a book of this instance and that of the store equal. Returns why some were omitted.
@@ -210,7 +216,8 @@ async fn follow(
                 false => None,
             };
             if let Some(common) = common {
-                restore(control, redis, name, common, store).await?;
+                let from = restored_from(common, &held, store);
+                restore(control, redis, name, from, store).await?;
             }
             fetch_everything(control, redis, name).await
         }
@@ -234,7 +241,7 @@ async fn fetch_changes(
     while let Some(from) = next {
         let page = book::since(&redis.client, name, from, from == held.revision).await?;
         if let Some(common) = page.common {
-            restore(control, redis, name, common, store).await?;
+            restore(control, redis, name, restored_from(common, &held, store), store).await?;
             return fetch_everything(control, redis, name).await;
         }
         next = page.next;
