@@ -56,7 +56,7 @@ fn serve(settings: Settings) -> ExitCode {
     }
 }
 
-/// Disables transparent huge pages, which the allocator asks for: the kernel clears 2 MiB at the first use of each one, in
+/// Disables transparent huge pages, which the allocator requests: the kernel clears 2 MiB at the first use of each one, in
 /// virtual machines for up to 8 ms, while the requests of a worker wait. They hardly save time, and double the memory.
 fn disable_huge_pages() {
     #[cfg(target_os = "linux")]
