@@ -44,7 +44,7 @@ tollgate_core::named! {
     /// The books of an installation.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum BookName {
-        /// What operators change, which other regions copy, and which the file has.
+        /// Records of operators, which other regions copy, and which the file has.
         Operators = "records",
         /// Automatic entries, of which each region has its own.
         System = "automatic entries",
