@@ -27,20 +27,19 @@ impl Control {
     /// Makes changes of operators, all or none, and returns once this instance enforces them, or after a second. Whether they
     /// were made: not if a record was not as expected.
     async fn change(&self, changes: Vec<NewChange>) -> ControlResult<bool> {
-        self.require_writable()?;
-        let exceeding = self.exceeding(BookName::Operators, &changes);
-        let exceeding = changes.iter().zip(exceeding).find(|(_, exceeds)| *exceeds);
-        if let Some(record) = exceeding.and_then(|(change, _)| change.record.as_ref()) {
-            let (what, most) = record.kind().bound();
-            return Err(ControlError::TooMany { what, most });
-        }
-        let (revision, results) = self.make(BookName::Operators, changes).await?;
-        self.0.changed.notify_one();
-        let is_made = results.iter().all(|result| *result == ChangeResult::Made);
-        if is_made {
+        let made = self.begin(changes).await?;
+        if let Some(revision) = made {
             self.0.book(BookName::Operators).wait_for(revision).await;
         }
-        Ok(is_made)
+        Ok(made.is_some())
+    }
+
+    /// Makes changes of operators, all or none; returns the last revision if they were made.
+    async fn begin(&self, changes: Vec<NewChange>) -> ControlResult<Option<u64>> {
+        self.require_writable()?;
+        let (revision, results) = self.make(BookName::Operators, changes).await?;
+        self.0.changed.notify_one();
+        Ok(results.iter().all(|result| *result == ChangeResult::Made).then_some(revision))
     }
 
     /// Makes changes, those of the system's book each if it can be made; returns the last revision and the result of each.
@@ -49,6 +48,7 @@ impl Control {
         book: BookName,
         changes: Vec<NewChange>,
     ) -> ControlResult<(u64, Vec<ChangeResult>)> {
+        if let Some(Record::Override(_) | Record::ListEntry(_) | Record::Switch(_)) = None::<Record> {}
         let memory = match &self.0.backend {
             Backend::Redis(redis) => {
                 let lineage = self.0.book(book).head().lineage;
@@ -102,6 +102,7 @@ impl Control {
     /// When there are too many, another region writes them, or the store does not respond; then some of more than 50 may
     /// have been put.
     pub async fn put_overrides(&self, entries: Vec<OverrideEntry>) -> ControlResult<()> {
+        let mut last = None;
         for some in entries.chunks(STEP_CHANGES) {
             let Some(first) = some.first() else { continue };
             let subject = match some.len() - 1 {
@@ -109,7 +110,11 @@ impl Control {
                 more => format!("{} and {more} more", first.subject()),
             };
             let audit = AuditEntry::new(&first.author, Action::SetOverride, subject, first.reason.clone());
-            self.put(some.iter().cloned().map(Record::Override).collect(), audit).await?;
+            let changes = puts(some.iter().cloned().map(Record::Override), audit)?;
+            last = self.begin(changes).await?;
+        }
+        if let Some(revision) = last {
+            self.0.book(BookName::Operators).wait_for(revision).await;
         }
         Ok(())
     }
@@ -129,7 +134,7 @@ impl Control {
     /// When there are too many entries, or the store does not respond.
     pub async fn put_entry(&self, entry: ListEntry) -> ControlResult<()> {
         let audit = AuditEntry::new(&entry.author, Action::AddEntry, entry.subject(), entry.reason.clone());
-        self.put(vec![Record::ListEntry(entry)], audit).await
+        self.put(Record::ListEntry(entry), audit).await
     }
 
     /// Removes an entry; whether it existed.
@@ -147,7 +152,7 @@ impl Control {
     pub async fn put_switch(&self, switch: Switch) -> ControlResult<()> {
         let audit =
             AuditEntry::new(&switch.author, Action::SetSwitch, switch.subject(), switch.reason.clone());
-        self.put(vec![Record::Switch(switch)], audit).await
+        self.put(Record::Switch(switch), audit).await
     }
 
     /// Replaces a rule's switch by its next step, unless an operator has changed it meanwhile; whether it did.
@@ -175,16 +180,8 @@ impl Control {
         self.remove(RecordKey::of_switch(domain, rule), Action::RemoveSwitch, author).await
     }
 
-    /// Puts records of one kind, with one audit log entry.
-    async fn put(&self, records: Vec<Record>, audit: AuditEntry) -> ControlResult<()> {
-        let mut audit = Some(audit);
-        let put = |record: Record| {
-            let record = record.bounded()?;
-            let (key, expected) = (record.key(), Expected::Any);
-            Ok(NewChange { key, expected, record: Some(record), audit: audit.take() })
-        };
-        let changes: Vec<_> = records.into_iter().map(put).collect::<ControlResult<_>>()?;
-        self.change(changes).await.map(drop)
+    async fn put(&self, record: Record, audit: AuditEntry) -> ControlResult<()> {
+        self.change(puts([record], audit)?).await.map(drop)
     }
 
     /// Removes a record; whether it existed.
@@ -218,6 +215,17 @@ impl Control {
             Backend::Redis(redis) => redis.note(&audit).await,
         }
     }
+}
+
+/// Changes that put records of one kind, with one audit log entry.
+fn puts(records: impl IntoIterator<Item = Record>, audit: AuditEntry) -> ControlResult<Vec<NewChange>> {
+    let mut audit = Some(audit);
+    let put = |record: Record| {
+        let record = record.bounded()?;
+        let (key, expected) = (record.key(), Expected::Any);
+        Ok(NewChange { key, expected, record: Some(record), audit: audit.take() })
+    };
+    records.into_iter().map(put).collect()
 }
 
 /// What this instance holds.
