@@ -14,7 +14,7 @@ use tollgate_store::StoreError;
 
 use super::Api;
 use super::extract::{ApiDescriptor, JsonBody, check_descriptors, now_ms};
-use super::limits::{self, Lane};
+use super::limits::Lane;
 use super::response::{self, ApiResult};
 use super::versions::{self, DraftFiles};
 use crate::caller::Caller;

@@ -252,7 +252,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("overrides");
         let (mut journal, mut book) = Journal::open(path.clone()).expect("created");
-        assert!(book.is_empty());
+        assert_eq!(all(&book), []);
         book.head = BookHead { lineage: "l".into(), epoch: 3, ..BookHead::default() };
         record(&mut journal, &mut book, &[change(1, "a", false), change(2, "b", false)]);
         record(&mut journal, &mut book, &[change(3, "a", true)]);

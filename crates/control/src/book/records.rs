@@ -108,11 +108,6 @@ impl Book {
         }
     }
 
-    /// Whether nothing is known.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0 && self.removals.is_empty()
-    }
-
     /// Applies a change, unless a later one of this record is known.
     ///
     /// # Errors

@@ -110,11 +110,12 @@ impl Control {
         let (places, changes): (Vec<usize>, Vec<_>) = within.into_iter().unzip();
         let (_, made) = self.make(BookName::System, changes).await?;
         for (place, result) in places.into_iter().zip(&made) {
-            results[place] = match result {
+            let added = match result {
                 ChangeResult::Made => Added::Listed,
                 ChangeResult::Unlike => Added::Known,
                 ChangeResult::Full => Added::Full,
             };
+            results.get_mut(place).into_iter().for_each(|result| *result = added);
         }
         if made.contains(&ChangeResult::Made) {
             self.0.changed.notify_one();
