@@ -1,9 +1,13 @@
 //! Stores that lost what an instance knows, and went on without it.
 
+use futures_util::future::join_all;
+
 use super::*;
 
-const HEAD: &str = "{tollgate-rules}:head";
-const ENTRIES: &str = "{tollgate-rules}:entries";
+/// The keys of what a replica may lack.
+fn replicated() -> impl Iterator<Item = String> {
+    BOOK_KEYS.into_iter().chain(["head"]).map(rules_key)
+}
 
 /// One instance that follows a Redis.
 struct Follower {
@@ -25,7 +29,7 @@ impl Follower {
     async fn follows(&self) {
         until("it enforces what the store has", async || {
             let current = self.control.current().await.expect("a reply");
-            let generation = self.control.runtime().await.expect("a reply").generation;
+            let generation = head_in(&self.control).await.revision;
             let reported = self.control.instances().await.expect("a reply");
             let is_same = |reported: &tollgate::control::Instance| {
                 reported.version == current && reported.generation == generation && reported.problem.is_none()
@@ -42,28 +46,43 @@ impl Follower {
 
     /// Has a replica take over that has not more than this.
     fn remember(&self) {
-        for key in [HEAD, ENTRIES] {
+        for key in replicated() {
             let kept = format!("{key}:kept");
             cmd("DEL").arg(&kept).exec(&mut self.redis.connect()).expect("removed");
-            cmd("COPY").arg(key).arg(kept).exec(&mut self.redis.connect()).expect("copied");
+            // It replies 0 if there is none.
+            cmd("COPY").arg(&key).arg(kept).exec(&mut self.redis.connect()).expect("copied");
         }
     }
 
     fn fail_over(&self, lost_versions: &[u64]) {
-        for key in [HEAD, ENTRIES] {
+        for key in replicated() {
             let mut connection = self.redis.connect();
-            cmd("DEL").arg(key).exec(&mut connection).expect("removed");
-            cmd("COPY").arg(format!("{key}:kept")).arg(key).exec(&mut connection).expect("copied");
+            cmd("DEL").arg(&key).exec(&mut connection).expect("removed");
+            cmd("COPY").arg(format!("{key}:kept")).arg(&key).exec(&mut connection).expect("copied");
         }
         for version in lost_versions {
-            let key = format!("{{tollgate-rules}}:version:{version}");
-            cmd("DEL").arg(key).exec(&mut self.redis.connect()).expect("removed");
+            cmd("DEL")
+                .arg(rules_key(&format!("version:{version}")))
+                .exec(&mut self.redis.connect())
+                .expect("removed");
         }
     }
 
     async fn banned(&self) -> Vec<String> {
-        let entries = self.control.runtime().await.expect("a reply").entries;
-        entries.into_iter().map(|entry| entry.id).collect()
+        entries_in(&self.control).await.into_keys().collect()
+    }
+
+    /// Denies values, for a reason.
+    async fn ban(&self, values: &[&str], reason: &str) {
+        let puts = values
+            .iter()
+            .map(|value| self.control.put_entry(ListEntry { reason: reason.into(), ..ban(value) }));
+        join_all(puts).await.into_iter().for_each(|put| put.expect("put"));
+    }
+
+    /// The reason for which a value is denied.
+    async fn reason(&self, value: &str) -> String {
+        entries_in(&self.control).await[value].reason.clone()
     }
 
     /// The limits that decide these values; none is a denial by a list.
@@ -80,66 +99,89 @@ impl Follower {
 }
 
 #[tokio::test]
-async fn different_lists_with_the_same_number_of_changes_are_enforced() {
+async fn changes_that_a_store_lost_are_merged_with_those_that_it_made_since() {
     let follower = Follower::start();
-    follower.control.put_entry(ban("before")).await.expect("put");
+    follower.ban(&["before", "both"], "").await;
     follower.follows().await;
     follower.remember();
-    follower.control.put_entry(ban("lost")).await.expect("put");
+    follower.ban(&["lost", "both"], "lost").await;
     follower.follows().await;
-    assert_eq!(follower.limits(&["before", "lost", "kept"]).await, [None, None, Some(1)]);
+    let values = ["before", "both", "lost", "kept"];
+    assert_eq!(follower.limits(&values).await, [None, None, None, Some(1)]);
 
+    // As many changes as were lost.
     follower.instance.signal("STOP");
     follower.fail_over(&[]);
-    follower.control.put_entry(ban("kept")).await.expect("put");
-    assert_eq!(follower.control.runtime().await.expect("a reply").generation, 2);
+    follower.ban(&["kept", "both"], "later").await;
+    assert_eq!(follower.banned().await, ["before", "both", "kept"]);
     follower.instance.signal("CONT");
-    until("the store's lists are enforced", async || {
-        follower.limits(&["before", "lost", "kept"]).await == [None, Some(1), None]
-    })
-    .await;
-    assert_eq!(follower.banned().await, ["before", "kept"]);
+    until("both are enforced", async || follower.limits(&values).await == [None; 4]).await;
+    follower.follows().await;
+    assert_eq!(follower.banned().await, ["before", "both", "kept", "lost"]);
+    assert_eq!(follower.reason("both").await, "later", "of one record, the last change stays");
 }
 
 #[tokio::test]
-async fn a_disconnected_instance_adopts_changes_made_to_an_emptied_store() {
+async fn a_removal_that_a_store_lost_is_restored() {
+    let follower = Follower::start();
+    follower.ban(&["a", "b", "c"], "").await;
+    follower.follows().await;
+    follower.remember();
+    for value in ["a", "b"] {
+        let path = format!("/lists/{value}");
+        assert_eq!(api(&follower.instance, "DELETE", &path, None).0, 204);
+    }
+    follower.follows().await;
+    follower.instance.signal("STOP");
+    follower.fail_over(&[]);
+    follower.ban(&["b"], "again").await;
+    assert_eq!(follower.banned().await, ["a", "b", "c"]);
+    follower.instance.signal("CONT");
+    until("the removal is restored", async || follower.banned().await == ["b", "c"]).await;
+    follower.follows().await;
+    assert_eq!(follower.limits(&["a", "b", "c"]).await, [Some(1), None, None]);
+    assert_eq!(follower.reason("b").await, "again", "what was put since is not removed");
+}
+
+#[tokio::test]
+async fn a_disconnected_instance_merges_its_records_with_those_of_an_emptied_store_and_adopts_its_rules() {
     let follower = Follower::start();
     for version in 2..=5 {
         follower.apply(version, &limit(u32::try_from(version).expect("small"))).await;
     }
-    for value in ["a", "b", "c"] {
-        follower.control.put_entry(ban(value)).await.expect("put");
-    }
+    follower.ban(&["a", "b", "c"], "").await;
     follower.follows().await;
 
     follower.instance.signal("STOP");
     cmd("FLUSHALL").exec(&mut follower.redis.connect()).expect("flushed");
     follower.control.apply(draft(None, &limit(70))).await.expect("made");
     follower.control.apply(draft(Some(1), &limit(71))).await.expect("made");
-    follower.control.put_entry(ban("new")).await.expect("put");
+    follower.ban(&["new", "b"], "later").await;
     follower.instance.signal("CONT");
+    until("both are enforced", async || {
+        follower.limits(&["a", "b", "c", "new", "other"]).await == [None, None, None, None, Some(71)]
+    })
+    .await;
     follower.follows().await;
-    assert_eq!(follower.limits(&["a", "new"]).await, [Some(71), None]);
-    assert_eq!(
-        (follower.control.current().await, follower.banned().await),
-        (Ok(Some(2)), vec!["new".into()])
-    );
+    assert_eq!(follower.banned().await, ["a", "b", "c", "new"]);
+    assert_eq!(follower.control.current().await, Ok(Some(2)));
+    assert_eq!(follower.reason("b").await, "later", "of one record, the last change stays");
     let audit = follower.control.audit(None, 10).await.expect("a reply");
-    assert!(audit.len() == 3 && audit.iter().all(|entry| entry.author == "ada"), "{audit:?}");
+    let (restored, own): (Vec<_>, Vec<_>) = audit.iter().partition(|entry| entry.author == "tollgate");
+    assert!(restored.len() == 1 && restored[0].subject.contains("changes of records"), "{restored:?}");
+    assert!(own.len() == 4 && own.iter().all(|entry| entry.author == "ada"), "{own:?}");
 }
 
 #[tokio::test]
-async fn state_lost_in_a_failover_is_restored_unless_changed_since() {
+async fn state_lost_in_a_failover_is_restored_and_versions_unless_changed_since() {
     let follower = Follower::start();
     follower.apply(2, &limit(2)).await;
-    follower.control.put_entry(ban("before")).await.expect("put");
+    follower.ban(&["before"], "").await;
     follower.follows().await;
     follower.remember();
     follower.apply(3, &limit(3)).await;
     follower.apply(4, &limit(4)).await;
-    for value in ["a", "b"] {
-        follower.control.put_entry(ban(value)).await.expect("put");
-    }
+    follower.ban(&["a", "b"], "").await;
     follower.follows().await;
 
     follower.instance.signal("STOP");
@@ -155,14 +197,15 @@ async fn state_lost_in_a_failover_is_restored_unless_changed_since() {
     follower.instance.signal("STOP");
     follower.fail_over(&[3, 4]);
     follower.apply(3, &limit(33)).await;
-    follower.control.put_entry(ban("other")).await.expect("put");
+    follower.ban(&["other"], "").await;
     follower.instance.signal("CONT");
+    until("records come back", async || follower.banned().await.len() == 4).await;
     follower.follows().await;
-    assert_eq!(follower.limits(&["a", "other"]).await, [Some(33), None]);
+    assert_eq!(follower.limits(&["a", "other", "none"]).await, [None, None, Some(33)]);
     assert_eq!(follower.control.current().await, Ok(Some(3)));
-    assert_eq!(follower.banned().await, ["before", "other"]);
+    assert_eq!(follower.banned().await, ["a", "b", "before", "other"]);
     // It goes on from there.
     follower.apply(4, &limit(44)).await;
     follower.follows().await;
-    assert_eq!(follower.limits(&["a"]).await, [Some(44)]);
+    assert_eq!(follower.limits(&["none"]).await, [Some(44)]);
 }

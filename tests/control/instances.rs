@@ -136,7 +136,7 @@ async fn without_permission_to_publish_or_subscribe_polling_is_fast_enough() {
     let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
     let arguments = ["--store", &url, "--rules", "redis", "--key-prefix", "guarded:", "--log-level", "warn"];
     let tollgate = Tollgate::serving(&limit(1), &arguments);
-    let control = redis_control(&url, "guarded:");
+    let control = reconciled(redis_control(&url, "guarded:"));
     let mut fleet = Fleet { clients: vec![tollgate.client().await], _instances: vec![tollgate], control };
     keeps_to_async(MAX_PROPAGATION, "a change", async || {
         // After a change, the next poll comes sooner than usual.

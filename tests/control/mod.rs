@@ -12,19 +12,81 @@ mod isolation;
 mod propagation;
 mod raised_limits;
 
+use std::future::pending;
+
 use tollgate::config::{Options, load_files};
 use tollgate::control::{
-    AuditEntry, AutomaticEntry, Draft, Files, List, ListEntry, ListPair, ListedBan, Pair, Reconciler,
-    RulesSource, RulesStatus, Switch, SwitchMode,
+    AuditEntry, AutomaticEntry, Draft, Files, List, ListEntry, ListPair, ListedBan, Pair, Reconciler, Record,
+    RecordsHead, RulesSource, RulesStatus, Runtime, Switch, SwitchMode,
 };
 use tollgate::{ban::BanMode, clock::Clock, limiter::ActiveRules};
 
 use crate::support::{prelude::*, timing::mostly_keep_to};
 
-/// A control plane on a Redis.
+/// A control plane on a Redis, of an operator: no instance, so it holds no records, and waits a second for a change of them.
 fn redis_control(url: &str, prefix: &str) -> Control {
     let settings = RedisSettings { key_prefix: prefix.into(), ..settings(url) };
     Control::redis(RulesSource::Redis, &settings).expect("valid settings")
+}
+
+/// The control plane of an instance, which holds the records and enforces them while the test runs.
+pub(crate) fn reconciled(control: Control) -> Control {
+    let active = Arc::<ActiveRules>::default();
+    let reconciler = Reconciler::start(&control, RulesStatus::default(), active, None, Vec::new);
+    tokio::spawn(async move {
+        let _reconciler = reconciler;
+        pending::<()>().await;
+    });
+    control
+}
+
+/// Waits until an instance holds lists and switches that are right.
+async fn held(control: &Control, is_right: impl Fn(&Runtime) -> bool) -> Runtime {
+    read_until(async || control.runtime(), is_right).await
+}
+
+/// What a store has: the state of its records, and the payload of each by its key; `None` if it does not reply in time.
+async fn records_in(store: &Control) -> Option<(RecordsHead, BTreeMap<String, Vec<u8>>)> {
+    let (mut known, mut all) = (RecordsHead::default(), BTreeMap::new());
+    loop {
+        let page = store.records_after(&known, known.revision > 0).await.ok()?;
+        let head = page.head?;
+        let revision = page.changes.last().map_or(head.revision, |change| change.revision);
+        let put = page.changes.into_iter().filter(|change| !change.payload.is_empty());
+        all.extend(put.map(|change| (change.id, change.payload)));
+        if !page.has_more {
+            return Some((head, all));
+        }
+        known = RecordsHead { revision, ..head };
+    }
+}
+
+/// The payloads of the records in a store, by their keys.
+async fn payloads_in(store: &Control) -> BTreeMap<String, Vec<u8>> {
+    found("the store does not reply", async || records_in(store).await).await.1
+}
+
+/// The state of the records in a store.
+async fn head_in(store: &Control) -> RecordsHead {
+    found("the store does not reply", async || records_in(store).await).await.0
+}
+
+/// The list entries in a store, by their ids.
+async fn entries_in(store: &Control) -> BTreeMap<String, ListEntry> {
+    let entry = |payload: &Vec<u8>| match serde_json::from_slice(payload).expect("a record") {
+        Record::ListEntry(entry) => Some((entry.id.clone(), entry)),
+        _ => None,
+    };
+    payloads_in(store).await.values().filter_map(entry).collect()
+}
+
+/// The keys of a book, beside its audit log.
+const BOOK_KEYS: [&str; 6] =
+    ["book", "records", "record-revisions", "record-removals", "record-ends", "record-heads"];
+
+/// A key of the control plane in Redis.
+fn rules_key(name: &str) -> String {
+    format!("{{tollgate-rules}}:{name}")
 }
 
 /// Milliseconds since 1970.

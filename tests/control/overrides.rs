@@ -141,7 +141,7 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
     fleet.kill();
     fleet.redis.restart_after(Duration::ZERO);
     let count = |redis: &Redis| -> u64 {
-        cmd("HLEN").arg("{tollgate-rules}:overrides").query(&mut redis.connect()).expect("a number")
+        cmd("HLEN").arg(rules_key("records")).query(&mut redis.connect()).expect("a number")
     };
     assert_eq!(count(&fleet.redis), 0, "the data is lost");
     fleet.start_instances().await;
@@ -208,7 +208,7 @@ async fn overrides_of_a_file_are_added_to_a_store_that_has_others() {
             until("the overrides of both", async || limits_on(instance) == expected).await;
         }
         let audit = api(&other, "GET", "/audit", None).1.to_string();
-        assert!(audit.contains("changes of overrides") && audit.contains("restored"), "{audit}");
+        assert!(audit.contains("changes of records") && audit.contains("restored"), "{audit}");
         let is_kept = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().contains(".conflict-");
         let kept: Vec<_> = fs::read_dir(files.path()).expect("there").flatten().filter(is_kept).collect();
         assert_eq!(kept.len(), 1, "{kept:?}");
@@ -324,7 +324,7 @@ async fn hundred_thousand_overrides_of_keys_are_loaded_from_redis_and_from_a_fil
     eprintln!("put by one client: {:?}", begun.elapsed());
     let used: String = cmd("MEMORY")
         .arg("USAGE")
-        .arg("{tollgate-rules}:overrides")
+        .arg(rules_key("records"))
         .arg("SAMPLES")
         .arg(0)
         .query::<u64>(&mut redis.connect())
@@ -338,7 +338,7 @@ async fn hundred_thousand_overrides_of_keys_are_loaded_from_redis_and_from_a_fil
         active.replace(Arc::new(loaded().rules));
         let fresh = redis_control(&redis.url(), "");
         let (begun, before) = (Instant::now(), resident());
-        fresh.open_overrides(path.clone()).expect("usable");
+        fresh.open_records(path.clone()).expect("usable");
         let snapshot = Arc::clone(&active);
         let reconciler = Reconciler::start(&fresh, RulesStatus::default(), snapshot, None, Vec::new);
         let keys = || active.load_overridden().map_or(0, |(_, overridden)| overridden.counts.keys);

@@ -37,9 +37,9 @@ pub(crate) const COMMANDS: [&str; 27] = [
     "zremrangebyscore",
 ];
 
-/// The additional commands for versions, lists and switches, except those of the subscription.
-pub(crate) const RULES_COMMANDS: [&str; 11] =
-    ["hset", "hget", "hmget", "hgetall", "hvals", "hlen", "hexists", "hdel", "hincrby", "xadd", "xrevrange"];
+/// The additional commands for versions and records, except those of the subscription.
+pub(crate) const RULES_COMMANDS: [&str; 10] =
+    ["hset", "hget", "hmget", "hgetall", "hlen", "hexists", "hdel", "hincrby", "xadd", "xrevrange"];
 
 /// Arguments of a server whose user `app` may do [`COMMANDS`] and some others with the keys under `guarded:`, and
 /// nothing else.

@@ -1,6 +1,7 @@
 //! Lists, switches, automatic entries and the audit log of changes.
 
-use tollgate::control::{Added, AuditEntry, AutomaticMode, Switch, SwitchMode, compile_lists};
+use futures_util::future::join_all;
+use tollgate::control::{Added, AuditEntry, AutomaticMode, Runtime, Switch, SwitchMode, compile_lists};
 
 use super::*;
 use crate::control::automatic;
@@ -47,29 +48,39 @@ fn switch(rule: &str, mode: SwitchMode) -> Switch {
     Switch { reason: "in doubt".into(), author: "bob".into(), created_at_ms: now_ms(), ..switch }
 }
 
+/// Waits until the change after a revision is active, and returns its revision.
+async fn later(control: &Control, revision: u64) -> u64 {
+    held(control, |runtime| runtime.generation > revision).await.generation
+}
+
 async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
-    assert_eq!(control.runtime().await.expect("a reply").generation, 0);
+    assert_eq!(control.runtime().generation, 0);
     let end = Some(now_ms() + 3_600_000);
-    control.put_entry(entry("a", None)).await.expect("put");
-    control.put_entry(entry("b", end)).await.expect("put");
     let other = ListEntry { list: List::Allow, ..entry("a", end) };
-    control.put_entry(other.clone()).await.expect("put");
-    control.put_switch(switch("k", SwitchMode::Off)).await.expect("put");
-    control.put_switch(switch("k", SwitchMode::Shadow)).await.expect("put");
-    control.put_switch(switch("edge:k", SwitchMode::Off)).await.expect("put");
-    let runtime = control.runtime().await.expect("a reply");
-    assert_eq!(runtime.generation, 6);
+    let mut revision = 0;
+    for put in [entry("a", None), entry("b", end), other.clone()] {
+        control.put_entry(put).await.expect("put");
+        revision = later(control, revision).await;
+    }
+    for (rule, mode) in [("k", SwitchMode::Off), ("k", SwitchMode::Shadow), ("edge:k", SwitchMode::Off)] {
+        control.put_switch(switch(rule, mode)).await.expect("put");
+        revision = later(control, revision).await;
+    }
+    let runtime = control.runtime();
     assert_eq!(runtime.entries.len(), 2);
     assert!(runtime.entries.contains(&other));
     let mut modes: Vec<_> = runtime.switches.iter().map(|set| (set.rule.as_str(), set.mode)).collect();
     modes.sort_by_key(|(rule, _)| *rule);
     assert_eq!(modes, [("edge:k", SwitchMode::Off), ("k", SwitchMode::Shadow)]);
     assert!(control.remove_entry("a", "bob").await.expect("removed"));
+    let removed = later(control, revision).await;
     assert!(!control.remove_entry("a", "bob").await.expect("a reply"));
     assert!(!control.remove_switch("other", "k", "bob").await.expect("a reply"));
+    assert_eq!(control.runtime().generation, removed, "nothing has changed");
     assert!(control.remove_switch("edge", "k", "bob").await.expect("removed"));
-    let left = control.runtime().await.expect("a reply");
-    assert_eq!((left.generation, left.entries.len(), left.switches.len()), (8, 1, 1));
+    later(control, removed).await;
+    let left = control.runtime();
+    assert_eq!((left.entries.len(), left.switches.len()), (1, 1));
 }
 
 async fn list_values_are_stored_as_they_are(control: &Control) {
@@ -82,7 +93,7 @@ async fn list_values_are_stored_as_they_are(control: &Control) {
     let too_long = vec![ListPair::exact("k", format!("{long}x"))];
     let refused = control.put_entry(ListEntry { descriptor: too_long, ..entry("long", None) }).await;
     assert!(matches!(refused, Err(ControlError::TooLarge { .. })), "{refused:?}");
-    let runtime = control.runtime().await.expect("a reply");
+    let runtime = held(control, |runtime| runtime.entries.len() == values.len()).await;
     let (lists, problems) = compile_lists(&runtime, 0);
     assert_eq!(problems, [""; 0]);
     let denying = |value: &str| {
@@ -98,22 +109,23 @@ async fn list_values_are_stored_as_they_are(control: &Control) {
 }
 
 async fn expired_entries_make_room_for_others(control: &Control) {
-    for number in 0..bounds::MAX_ENTRIES - 1 {
-        control.put_entry(entry(&number.to_string(), None)).await.expect("put");
-    }
+    let puts = (0..bounds::MAX_ENTRIES - 1).map(|number| control.put_entry(entry(&number.to_string(), None)));
+    join_all(puts).await.into_iter().for_each(|put| put.expect("put"));
     control.put_entry(entry("short", Some(now_ms() + 3_600_000))).await.expect("put");
+    held(control, |runtime| runtime.entries.len() == bounds::MAX_ENTRIES).await;
     let full = control.put_entry(entry("more", None)).await;
     assert!(matches!(full, Err(ControlError::TooMany { most: bounds::MAX_ENTRIES, .. })), "{full:?}");
     control.put_entry(entry("7", None)).await.expect("one that is there is replaced");
     let end = now_ms() + 200;
     control.put_entry(entry("short", Some(end))).await.expect("replaced");
-    while now_ms() <= end {
-        sleep(Duration::from_millis(50)).await;
-    }
+    held(control, |runtime| runtime.entries.iter().all(|entry| entry.id != "short")).await;
+    assert!(now_ms() >= end, "it has ended before it makes room");
     control.put_entry(entry("more", None)).await.expect("put");
-    let entries = control.runtime().await.expect("a reply").entries;
-    assert_eq!(entries.len(), bounds::MAX_ENTRIES);
-    assert!(entries.iter().all(|entry| entry.id != "short"));
+    let full = |runtime: &Runtime| {
+        let is_there = |id: &str| runtime.entries.iter().any(|entry| entry.id == id);
+        runtime.entries.len() == bounds::MAX_ENTRIES && is_there("more") && !is_there("short")
+    };
+    held(control, full).await;
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -123,32 +135,46 @@ async fn add(control: &Control, entry: AutomaticEntry) -> Added {
 }
 
 /// The active automatic entry of a value.
-async fn active(control: &Control, value: &str) -> Option<AutomaticEntry> {
-    let runtime = control.runtime().await.expect("a reply");
-    runtime.automatic.into_iter().find(|entry| entry.descriptor[0].value == value)
+fn active(control: &Control, value: &str) -> Option<AutomaticEntry> {
+    control.runtime().automatic.into_iter().find(|entry| entry.descriptor[0].value == value)
+}
+
+/// Waits until the active automatic entry of a value is right.
+async fn becomes(control: &Control, value: &str, is_right: impl Fn(&Option<AutomaticEntry>) -> bool) {
+    read_until(async || active(control, value), is_right).await;
+}
+
+/// The entries and the revision of operators.
+fn of_operators(control: &Control) -> (Vec<ListEntry>, u64) {
+    (control.runtime().entries, control.rule_overrides(None, None, None, 0).revision)
 }
 
 async fn an_automatic_entry_is_added_once_until_its_end(control: &Control) {
     control.put_entry(entry("abc", None)).await.expect("put");
-    let before = control.runtime().await.expect("a reply");
-    let of = |value: &str| automatic("api_key", value, Duration::from_millis(300));
-    let first = of("abc");
-    let (one, other) = join!(add(control, first.clone()), add(control, of("abc")));
+    held(control, |runtime| runtime.entries.len() == 1).await;
+    let before = of_operators(control);
+    let long = automatic("api_key", "abc", MINUTE);
+    let (one, other) = join!(add(control, long.clone()), add(control, automatic("api_key", "abc", MINUTE)));
     assert!(matches!((one, other), (Added::Listed, Added::Known) | (Added::Known, Added::Listed)));
-    let listed = active(control, "abc").await.expect("just added");
-    assert_eq!((&listed.id, &*listed.rule, listed.level), (&first.id, "api_key", 3));
-    assert!(listed.expires_at_ms.abs_diff(first.expires_at_ms) < 60_000);
-    while add(control, of("abc")).await == Added::Known {
+    let listed = found("it is not active", async || active(control, "abc")).await;
+    assert_eq!((&listed.id, &*listed.rule, listed.level), (&long.id, "api_key", 3));
+    assert!(listed.expires_at_ms.abs_diff(long.expires_at_ms) < 60_000);
+    let of = || automatic("api_key", "short", Duration::from_millis(300));
+    let short = of();
+    assert_eq!(add(control, short.clone()).await, Added::Listed);
+    while add(control, of()).await == Added::Known {
         sleep(Duration::from_millis(5)).await;
     }
-    assert!(now_ms() >= listed.expires_at_ms, "it has ended before another one is listed");
-    let runtime = control.runtime().await.expect("a reply");
-    assert_eq!((runtime.entries, runtime.generation), (before.entries, before.generation));
+    assert!(now_ms() >= short.expires_at_ms, "it has ended before another one is listed");
+    assert_eq!(of_operators(control), before, "operators' records are apart");
     let audit = control.audit(None, 100).await.expect("a reply");
     let reported: Vec<_> =
         audit.iter().map(|entry| (&*entry.author, &*entry.subject, &*entry.comment)).collect();
-    let automatic = ("tollgate", "deny web api_key=\"abc\"", "rule api_key: ban 3 in a row");
-    assert_eq!(reported, [automatic, automatic, ("ada", "deny edge api_key=\"abc\"", "abuse")]);
+    let comment = "rule api_key: ban 3 in a row";
+    let [long, short] = ["abc", "short"].map(|value| format!("deny web api_key=\"{value}\""));
+    let short = ("tollgate", &*short, comment);
+    let own = ("ada", "deny edge api_key=\"abc\"", "abuse");
+    assert_eq!(reported, [short, short, ("tollgate", &*long, comment), own]);
     assert_eq!(paged_audit(control).await, audit, "both logs are read as one");
 }
 
@@ -156,27 +182,27 @@ async fn automatic_entries_are_lifted_and_exempt(control: &Control) {
     let listed = automatic("api_key", "abc", MINUTE);
     assert_eq!(add(control, listed.clone()).await, Added::Listed);
     let entries = [Entry { key: "api_key", value: "abc" }];
-    let denies = async || {
-        let (lists, problems) = compile_lists(&control.runtime().await.expect("a reply"), now_ms());
+    let denies = || {
+        let (lists, problems) = compile_lists(&control.runtime(), now_ms());
         assert_eq!(problems, Vec::<String>::new());
         lists.denying("web", &entries, now_ms()).is_some()
     };
-    assert!(denies().await);
-    assert_eq!(control.automatic(&listed.id).await, Ok(Some(listed.clone())));
+    becomes(control, "abc", Option::is_some).await;
+    assert!(denies());
+    assert_eq!(control.automatic(&listed.id), Some(listed.clone()));
 
     assert!(control.lift_automatic(&listed, "ada").await.expect("a reply"));
     assert!(!control.lift_automatic(&listed, "ada").await.expect("a reply"));
-    assert_eq!((active(control, "abc").await, denies().await), (None, false));
+    becomes(control, "abc", Option::is_none).await;
+    assert!(!denies());
     assert_eq!(add(control, listed.clone()).await, Added::Listed);
     let end = now_ms() + 60_000;
     let exempt = control.exempt_automatic(listed.clone(), "ada", "a partner", end).await;
     let exempt = exempt.expect("a reply").expect("there");
     assert_eq!((exempt.mode, exempt.expires_at_ms), (AutomaticMode::Exempt, end));
-    assert_eq!(
-        active(control, "abc").await.map(|entry| (entry.mode, entry.author)),
-        Some((AutomaticMode::Exempt, "ada".to_owned()))
-    );
-    assert!(!denies().await, "an exemption denies nothing");
+    let is_exempt = |entry: &AutomaticEntry| entry.mode == AutomaticMode::Exempt && entry.author == "ada";
+    becomes(control, "abc", |found| found.as_ref().is_some_and(is_exempt)).await;
+    assert!(!denies(), "an exemption denies nothing");
     assert_eq!(add(control, listed.clone()).await, Added::Known);
     // Entries of one millisecond may be in any order.
     let audit = control.audit(None, 2).await.expect("a reply");
@@ -186,13 +212,14 @@ async fn automatic_entries_are_lifted_and_exempt(control: &Control) {
     };
     assert!(audit.iter().any(is_audited), "{audit:?}");
     control.lift_automatic_of(&listed.ban().id, "ada").await.expect("a reply");
-    assert_eq!(active(control, "abc").await, Some(exempt), "the end of a ban ends no exemption");
+    assert_eq!(active(control, "abc"), Some(exempt), "the end of a ban ends no exemption");
     let unknown = automatic("api_key", "unknown", MINUTE);
     assert_eq!(control.exempt_automatic(unknown, "ada", "", end).await, Ok(None));
     let other = automatic("api_key", "other", MINUTE);
     assert_eq!(add(control, other.clone()).await, Added::Listed);
+    becomes(control, "other", Option::is_some).await;
     control.lift_automatic_of(&other.ban().id, "ada").await.expect("a reply");
-    assert_eq!(active(control, "other").await, None, "the end of a ban ends its entry");
+    becomes(control, "other", Option::is_none).await;
 }
 
 async fn automatic_entries_have_room_of_their_own(control: &Control) {
@@ -207,6 +234,7 @@ async fn automatic_entries_have_room_of_their_own(control: &Control) {
     assert!(listed.iter().all(|result| *result == Added::Listed));
     assert_eq!(full, [Added::Full; 5]);
     control.put_entry(entry("abc", None)).await.expect("an operator's entry has room");
-    let runtime = control.runtime().await.expect("a reply");
-    assert_eq!((runtime.automatic.len(), runtime.entries.len()), (bounds::MAX_AUTOMATIC_ENTRIES, 1));
+    let runtime = held(control, |runtime| !runtime.entries.is_empty()).await;
+    assert_eq!(runtime.entries.len(), 1);
+    held(control, |runtime| runtime.automatic.len() == bounds::MAX_AUTOMATIC_ENTRIES).await;
 }

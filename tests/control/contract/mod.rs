@@ -5,27 +5,31 @@ macro_rules! promises {
     ($($name:ident),+ $(,)?) => {
         mod memory {
             $(#[tokio::test] async fn $name() {
-                super::$name(&super::Control::memory(tollgate::control::RulesSource::Memory)).await;
+                let control = super::Control::memory(tollgate::control::RulesSource::Memory);
+                super::$name(&crate::control::reconciled(control)).await;
             })+
         }
         mod redis {
             $(#[tokio::test] async fn $name() {
                 let redis = crate::support::redis::Redis::start();
-                super::$name(&crate::control::redis_control(&redis.url(), "")).await;
+                let control = crate::control::redis_control(&redis.url(), "");
+                super::$name(&crate::control::reconciled(control)).await;
             })+
         }
         mod sentinel {
             $(#[tokio::test] async fn $name() {
                 let url = crate::support::sentinel::shared().url();
                 let prefix = concat!("control:", stringify!($name), ":");
-                super::$name(&crate::control::redis_control(&url, prefix)).await;
+                let control = crate::control::redis_control(&url, prefix);
+                super::$name(&crate::control::reconciled(control)).await;
             })+
         }
         mod cluster {
             $(#[tokio::test] async fn $name() {
                 let url = crate::support::cluster::shared().url();
                 let prefix = concat!("control:", stringify!($name), ":");
-                super::$name(&crate::control::redis_control(&url, prefix)).await;
+                let control = crate::control::redis_control(&url, prefix);
+                super::$name(&crate::control::reconciled(control)).await;
             })+
         }
     };
@@ -39,7 +43,7 @@ use tokio::join;
 use tollgate::control::{Action, ControlError, bounds};
 
 use super::*;
-use crate::control::{denied, draft, now_ms, paged_audit, switched};
+use crate::control::{denied, draft, entries_in, held, now_ms, paged_audit, reconciled, switched};
 
 fn entry(id: &str, expires_at_ms: Option<u64>) -> ListEntry {
     let entry = denied(id, "edge", "api_key", id);

@@ -1,14 +1,12 @@
-//! Copies of the rules, lists and switches that another region writes, from one Redis to another.
+//! Copies of the rules and records that another region writes, from one Redis to another.
 
-mod overrides;
+mod records;
 mod rules;
 mod steps;
 
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
-use tollgate::control::{
-    Adopted, ControlError, OverridesHead, OverridesPage, ReadRules, Reading, RulesCopier, RulesIdentity,
-};
+use tollgate::control::{ControlError, OverrideEntry, ReadRules, Reading, RecordsPage, RulesCopier};
 
 use super::*;
 
@@ -27,25 +25,28 @@ impl Pair {
         Self { _redis: redis, writing, copying }
     }
 
-    /// Compares once, and copies what differs.
-    async fn copy(&self) -> Adopted {
+    /// Compares versions once, and copies the current one if it differs; whether it did.
+    async fn copy_version(&self) -> bool {
         let claim = self.copying.claim_copy(Duration::ZERO).await.expect("a reply");
-        let copy = self.writing.rules_after(&claim.has).await.expect("a copy");
-        self.copying.adopt_copy("us-east", &claim, copy).await.expect("adopted")
+        let copy = self.writing.rules_after(&claim.version).await.expect("a copy");
+        self.copying.adopt_version("us-east", &claim, copy.version).await.expect("adopted")
+    }
+
+    /// Waits until the copying region has the records of the writing one.
+    async fn same_records(&self) {
+        until("the records are copied", async || are_same(&self.writing, &self.copying).await).await;
     }
 
     async fn apply(&self, based_on: Option<u64>, text: &str) {
         self.writing.apply(draft(based_on, text)).await.expect("made");
     }
 
-    async fn assert_same(&self) {
+    async fn assert_same_version(&self) {
         let current = self.writing.current().await.expect("a reply");
         assert_eq!(self.copying.current().await, Ok(current));
         if let Some(number) = current {
             assert_eq!(self.copying.version(number).await, self.writing.version(number).await);
         }
-        let [here, there] = [self.writing.runtime().await, self.copying.runtime().await];
-        assert_eq!(here, there);
     }
 }
 
@@ -54,7 +55,7 @@ impl Pair {
 struct Peer {
     writing: Control,
     is_cut: Arc<AtomicBool>,
-    /// Whether only the first page of overrides arrives.
+    /// Whether only the first page of records arrives.
     is_cut_midway: bool,
     /// Server that loses what it has gathered before the second page arrives, once.
     loses: Arc<Mutex<Option<String>>>,
@@ -72,13 +73,26 @@ fn lose(url: &str) {
     let client = redis::Client::open(url).expect("a valid URL");
     let mut connection = client.get_connection().expect("a connection");
     let mut source = cmd("HGET");
-    let source = source.arg("{tollgate-rules}:head").arg("override_source");
+    let source = source.arg(rules_key("book")).arg("source");
     let source: String = source.query(&mut connection).expect("a source");
     let gathered = source.rsplit(':').next().and_then(|number| number.parse().ok()).unwrap_or(0);
     assert!(gathered > 0, "each step names the one before: {source}");
-    let names = ["copied-overrides", "copied-override-revisions", "copied-override-ends"];
-    let keys = names.map(|name| format!("{{tollgate-rules}}:{name}"));
-    cmd("DEL").arg(&keys).exec(&mut connection).expect("deleted");
+    let names = ["copied-records", "copied-record-revisions", "copied-record-ends"];
+    cmd("DEL").arg(&names.map(rules_key)).exec(&mut connection).expect("deleted");
+}
+
+/// Starts to copy what `writing` has to `copying`.
+fn start_copier(writing: &Control, copying: &Control) -> AbortOnDropHandle<std::convert::Infallible> {
+    let peer = Peer::new(writing);
+    let copier = RulesCopier::new(copying.clone(), RulesStatus::default(), Arc::new(peer));
+    AbortOnDropHandle::new(tokio::spawn(copier.run()))
+}
+
+/// Whether two stores reply, and have the same records.
+async fn are_same(one: &Control, other: &Control) -> bool {
+    let [one, other] =
+        [records_in(one).await, records_in(other).await].map(|found| found.map(|found| found.1));
+    one.is_some() && one == other
 }
 
 impl ReadRules for Peer {
@@ -86,23 +100,23 @@ impl ReadRules for Peer {
         Some("us-east".to_owned())
     }
 
-    fn read<'r>(&'r self, region: &'r str, known: &'r RulesIdentity) -> Reading<'r> {
+    fn read<'r>(&'r self, region: &'r str, known_version: &'r str) -> Reading<'r> {
         assert_eq!(region, "us-east");
         let is_cut = self.is_cut.load(Ordering::Relaxed);
         Box::pin(async move {
             if is_cut {
                 return Err("unreachable".to_owned());
             }
-            self.writing.rules_after(known).await.map_err(|error| error.to_string())
+            self.writing.rules_after(known_version).await.map_err(|error| error.to_string())
         })
     }
 
-    fn read_overrides<'r>(
+    fn read_records<'r>(
         &'r self,
         _: &'r str,
-        known: &'r OverridesHead,
+        known: &'r RecordsHead,
         is_continued: bool,
-    ) -> Reading<'r, OverridesPage> {
+    ) -> Reading<'r, RecordsPage> {
         Box::pin(async move {
             if is_continued && self.is_cut_midway {
                 return Err("cut off midway".to_owned());
@@ -110,7 +124,7 @@ impl ReadRules for Peer {
             if is_continued && let Some(url) = self.loses.lock().take() {
                 lose(&url);
             }
-            self.writing.overrides_after(known, is_continued).await.map_err(|error| error.to_string())
+            self.writing.records_after(known, is_continued).await.map_err(|error| error.to_string())
         })
     }
 }

@@ -1,57 +1,15 @@
-//! Copies of overrides, page by page.
+//! Copies of records, page by page.
 
 use std::future::pending;
 
-use tokio::select;
-use tollgate::control::OverrideEntry;
-
 use super::*;
-
-/// Starts to copy what `writing` has to `copying`.
-fn start_copier(writing: &Control, copying: &Control) -> AbortOnDropHandle<std::convert::Infallible> {
-    let peer = Peer::new(writing);
-    let copier = RulesCopier::new(copying.clone(), RulesStatus::default(), Arc::new(peer));
-    AbortOnDropHandle::new(tokio::spawn(copier.run()))
-}
+use tokio::select;
 
 fn rule_override(value: &str, limit: u32) -> OverrideEntry {
     let entry = serde_json::json!({"domain": "web", "rule": "k", "key": [{"key": "k", "value": value}],
         "rate_limit": {"requests_per_unit": limit}, "reason": "r", "author": "ada", "created_at_ms": 1,
         "expires_at_ms": null});
     serde_json::from_value::<OverrideEntry>(entry).expect("valid").identified()
-}
-
-/// Overrides in a store; `None` if it does not reply in time.
-async fn overrides_in(store: &Control) -> Option<BTreeMap<String, Vec<u8>>> {
-    let (mut known, mut all) = (OverridesHead::default(), BTreeMap::new());
-    loop {
-        let is_continued = known.revision > 0;
-        let page = store.overrides_after(&known, is_continued).await.ok()?;
-        let revision = page.changes.last().map_or(0, |change| change.revision);
-        known = OverridesHead { revision, ..page.head? };
-        let put = page.changes.into_iter().filter(|change| !change.payload.is_empty());
-        all.extend(put.map(|change| (change.id, change.payload)));
-        if !page.has_more {
-            return Some(all);
-        }
-    }
-}
-
-/// Whether two stores reply, and have the same overrides.
-async fn are_same(one: &Control, other: &Control) -> bool {
-    let [one, other] = [overrides_in(one).await, overrides_in(other).await];
-    one.is_some() && one == other
-}
-
-/// Overrides in a store.
-async fn all_of(store: &Control) -> BTreeMap<String, Vec<u8>> {
-    found("the store replies", async || overrides_in(store).await).await
-}
-
-/// The state of the overrides in a store.
-async fn head_of(store: &Control) -> OverridesHead {
-    let head = async || store.overrides_after(&OverridesHead::default(), false).await.ok()?.head;
-    found("the store replies", head).await
 }
 
 /// Puts overrides, again if the store does not reply in time. No instance enforces them, for which the call would wait.
@@ -61,10 +19,10 @@ async fn put(store: &Control, entries: Vec<OverrideEntry>) {
         pending::<()>().await;
     };
     let stored = until("overrides are put", async || {
-        let Some(all) = overrides_in(store).await else { return false };
+        let Some((_, all)) = records_in(store).await else { return false };
         entries.iter().all(|entry| {
             let stored = all.get(&entry.id).and_then(|payload| serde_json::from_slice(payload).ok());
-            stored.as_ref() == Some(entry)
+            stored == Some(Record::Override(entry.clone()))
         })
     });
     select! {
@@ -74,7 +32,7 @@ async fn put(store: &Control, entries: Vec<OverrideEntry>) {
 }
 
 #[tokio::test]
-async fn overrides_are_copied_whole_at_first_and_then_by_their_changes() {
+async fn records_are_copied_whole_at_first_and_then_by_their_changes() {
     let pair = Pair::start();
     pair.copying.set_writing_region(None);
     put(&pair.copying, vec![rule_override("own", 1)]).await;
@@ -84,14 +42,14 @@ async fn overrides_are_copied_whole_at_first_and_then_by_their_changes() {
     let copier = start_copier(&pair.writing, &pair.copying);
     let are_same = async || are_same(&pair.writing, &pair.copying).await;
     until("all are copied, and the own one is dropped", are_same).await;
-    assert_eq!(all_of(&pair.copying).await.len(), 2_100);
+    assert_eq!(payloads_in(&pair.copying).await.len(), 2_100);
     let refused = ControlError::OtherRegion { region: "us-east".into() };
     assert_eq!(pair.copying.put_overrides(vec![rule_override("own", 1)]).await, Err(refused));
 
-    let lineage = head_of(&pair.copying).await;
+    let lineage = head_in(&pair.copying).await;
     put(&pair.writing, vec![rule_override("v7", 70), rule_override("new", 1)]).await;
     until("changes are copied", are_same).await;
-    let after = head_of(&pair.copying).await;
+    let after = head_in(&pair.copying).await;
     assert_eq!(
         (after.lineage, after.epoch),
         (lineage.lineage, lineage.epoch),
@@ -106,13 +64,13 @@ async fn overrides_are_copied_whole_at_first_and_then_by_their_changes() {
     put(&pair.writing, vec![rule_override("lost", 1)]).await;
     let _copier = start_copier(&pair.copying, &pair.writing);
     until("the former writing region copies", are_same).await;
-    let all = all_of(&pair.writing).await;
+    let all = payloads_in(&pair.writing).await;
     assert_eq!(all.len(), 2_101);
     assert!(all.contains_key(&rule_override("v8", 0).id) && !all.contains_key(&rule_override("lost", 0).id));
 }
 
 #[tokio::test]
-async fn overrides_that_are_removed_or_lost_are_removed_from_the_copy() {
+async fn records_that_are_removed_or_lost_are_removed_from_the_copy() {
     let pair = Pair::start();
     put(&pair.writing, vec![rule_override("a", 1), rule_override("b", 1)]).await;
     let _copier = start_copier(&pair.writing, &pair.copying);
@@ -120,37 +78,37 @@ async fn overrides_that_are_removed_or_lost_are_removed_from_the_copy() {
         let ids: BTreeSet<_> = values.iter().map(|value| rule_override(value, 0).id).collect();
         let wanted = format!("the copy has {values:?}");
         until(&wanted, async || {
-            let all = overrides_in(&pair.copying).await;
-            all.is_some_and(|all| all.into_keys().collect::<BTreeSet<_>>() == ids)
+            let all = records_in(&pair.copying).await;
+            all.is_some_and(|(_, all)| all.into_keys().collect::<BTreeSet<_>>() == ids)
         })
         .await;
     };
     has(&["a", "b"]).await;
-    let known = head_of(&pair.writing).await;
+    let known = head_in(&pair.writing).await;
     cmd("FLUSHALL").exec(&mut pair._redis[0].connect()).expect("flushed");
     put(&pair.writing, vec![rule_override("c", 1)]).await;
-    let after = head_of(&pair.writing).await;
+    let after = head_in(&pair.writing).await;
     assert_ne!(known.lineage, after.lineage);
     has(&["c"]).await;
 }
 
 #[tokio::test]
-async fn a_copy_that_is_cut_midway_hides_no_override() {
+async fn a_copy_that_is_cut_midway_hides_no_record() {
     let pair = Pair::start();
     pair.copying.set_writing_region(None);
     put(&pair.copying, vec![rule_override("own", 1), rule_override("v7", 70)]).await;
-    let before = all_of(&pair.copying).await;
+    let before = payloads_in(&pair.copying).await;
     put(&pair.writing, (0..2_100).map(|at| rule_override(&format!("v{at}"), at)).collect()).await;
     let peer = Peer { is_cut_midway: true, ..Peer::new(&pair.writing) };
     let copier = RulesCopier::new(pair.copying.clone(), RulesStatus::default(), Arc::new(peer));
     let _copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
     let fetched = || -> usize {
         let mut length = cmd("HLEN");
-        let length = length.arg("{tollgate-rules}:copied-overrides");
+        let length = length.arg(rules_key("copied-records"));
         length.query(&mut pair._redis[1].connect()).expect("a reply")
     };
     until("the first page is fetched", async || fetched() == 500).await;
-    assert_eq!(all_of(&pair.copying).await, before, "an instance that starts has what there was");
+    assert_eq!(payloads_in(&pair.copying).await, before, "an instance that starts has what there was");
 }
 
 #[tokio::test]
@@ -164,10 +122,10 @@ async fn a_whole_copy_that_loses_a_page_is_refused_and_soon_made_again() {
     let _copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
     until("the loss is found", async || {
         let problem = status.now().copy.as_ref().and_then(|copy| copy.problem.clone());
-        problem.is_some_and(|problem| problem.contains("has lost a part of the copied overrides"))
+        problem.is_some_and(|problem| problem.contains("has lost a part of the copied records"))
     })
     .await;
     assert!(peer.loses.lock().is_none());
     until("all are copied", async || are_same(&pair.writing, &pair.copying).await).await;
-    assert_eq!(all_of(&pair.copying).await.len(), 2_100);
+    assert_eq!(payloads_in(&pair.copying).await.len(), 2_100);
 }

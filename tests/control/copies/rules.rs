@@ -1,13 +1,9 @@
 //! Copies of versions, lists and switches, also when the writing region is cut off.
 
-use tollgate::control::{RulesCopy, Switch, SwitchMode, VersionCopy};
+use tollgate::control::{Switch, SwitchMode, VersionCopy};
 
 use super::*;
 use crate::control::{ban, draft, files, limit, switched};
-
-const NOTHING: Adopted = Adopted { version: false, lists: false, overrides: false };
-
-const BOTH: Adopted = Adopted { version: true, lists: true, ..NOTHING };
 
 fn switch() -> Switch {
     switched("web", "k", SwitchMode::Shadow)
@@ -16,24 +12,41 @@ fn switch() -> Switch {
 #[tokio::test]
 async fn a_copy_is_the_state_of_the_writing_region_and_a_second_one_carries_nothing() {
     let pair = Pair::start();
-    // Neither has anything, but the copying region may have had lists of its own.
-    assert_eq!(pair.copy().await, Adopted { lists: true, ..NOTHING });
-    assert_eq!(pair.copy().await, NOTHING);
+    assert!(!pair.copy_version().await);
     pair.apply(None, &limit(1)).await;
     pair.writing.put_entry(ban("a")).await.expect("put");
     pair.writing.put_switch(switch()).await.expect("put");
-    assert_eq!(pair.copy().await, BOTH);
-    pair.assert_same().await;
-    assert_eq!(pair.copy().await, NOTHING);
-    pair.writing.remove_entry("a", "ada").await.expect("removed");
-    assert_eq!(pair.copy().await, Adopted { lists: true, ..NOTHING });
+    assert!(pair.copy_version().await);
+    pair.assert_same_version().await;
+    assert!(!pair.copy_version().await);
     pair.apply(Some(1), &limit(2)).await;
     pair.apply(Some(2), &limit(3)).await;
-    assert_eq!(pair.copy().await, Adopted { version: true, ..NOTHING });
-    pair.assert_same().await;
-    let audit = pair.copying.audit(None, 10).await.expect("a log");
-    assert_eq!(audit[0].subject, "version 3");
-    assert_eq!(audit[0].comment, "copied from region us-east");
+    assert!(pair.copy_version().await);
+    pair.assert_same_version().await;
+    let latest = async || pair.copying.audit(None, 10).await.expect("a log").remove(0);
+    let audit = latest().await;
+    assert_eq!((&*audit.subject, &*audit.comment), ("version 3", "copied from region us-east"));
+
+    let status = RulesStatus::default();
+    let peer = Arc::new(Peer::new(&pair.writing));
+    let copier = RulesCopier::new(pair.copying.clone(), status.clone(), peer);
+    let _copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
+    pair.same_records().await;
+    assert_eq!(payloads_in(&pair.copying).await.len(), 2);
+    let audit = latest().await;
+    assert_eq!((&*audit.subject, &*audit.comment), ("2 changes of records", "copied from region us-east"));
+    let compared = || status.now().copy.as_ref().and_then(|copy| copy.compared_ms);
+    let (first, head) = (compared(), head_in(&pair.copying).await);
+    until("it is compared again", async || compared() > first).await;
+    let first = compared();
+    until("it is compared once more", async || compared() > first).await;
+    assert_eq!((latest().await, head_in(&pair.copying).await), (audit, head), "nothing is copied again");
+    // An instance of the writing region, which holds what it removes.
+    let instance = reconciled(pair.writing.clone());
+    held(&instance, |runtime| !runtime.entries.is_empty()).await;
+    assert!(instance.remove_entry("a", "ada").await.expect("removed"));
+    pair.same_records().await;
+    assert_eq!(payloads_in(&pair.copying).await.len(), 1);
 }
 
 #[tokio::test]
@@ -41,12 +54,11 @@ async fn a_slow_copy_does_not_replace_a_later_one() {
     let pair = Pair::start();
     pair.apply(None, &limit(1)).await;
     let claim = pair.copying.claim_copy(Duration::ZERO).await.expect("a reply");
-    let slow = pair.writing.rules_after(&claim.has).await.expect("a copy");
+    let slow = pair.writing.rules_after(&claim.version).await.expect("a copy");
     pair.apply(Some(1), &limit(2)).await;
-    pair.writing.put_entry(ban("a")).await.expect("put");
-    assert_eq!(pair.copy().await, BOTH);
-    assert_eq!(pair.copying.adopt_copy("us-east", &claim, slow).await, Ok(NOTHING));
-    pair.assert_same().await;
+    assert!(pair.copy_version().await);
+    assert_eq!(pair.copying.adopt_version("us-east", &claim, slow.version).await, Ok(false));
+    pair.assert_same_version().await;
 }
 
 #[tokio::test]
@@ -54,23 +66,33 @@ async fn only_the_writing_region_accepts_changes_and_another_can_take_over() {
     let pair = Pair::start();
     pair.apply(None, &limit(1)).await;
     pair.writing.put_entry(ban("a")).await.expect("put");
-    pair.copy().await;
+    pair.copy_version().await;
+    let copier = start_copier(&pair.writing, &pair.copying);
+    pair.same_records().await;
+    reconciled(pair.copying.clone());
+    held(&pair.copying, |runtime| !runtime.entries.is_empty()).await;
     let refused = ControlError::OtherRegion { region: "us-east".into() };
     assert_eq!(pair.copying.apply(draft(Some(1), &limit(2))).await, Err(refused.clone()));
     assert_eq!(pair.copying.put_entry(ban("b")).await, Err(refused.clone()));
     assert_eq!(pair.copying.remove_entry("a", "ada").await, Err(refused.clone()));
     assert_eq!(pair.copying.put_switch(switch()).await, Err(refused));
-    pair.assert_same().await;
+    pair.assert_same_version().await;
+    assert!(are_same(&pair.writing, &pair.copying).await);
     // The roles change, and both regions made a version 2.
+    copier.abort();
+    assert!(copier.await.is_err_and(|error| error.is_cancelled()), "it ends before the roles change");
     pair.apply(Some(1), "# not copied").await;
     pair.copying.set_writing_region(None);
     pair.copying.apply(draft(Some(1), &limit(2))).await.expect("made");
-    pair.copying.remove_entry("a", "ada").await.expect("removed");
+    assert!(pair.copying.remove_entry("a", "ada").await.expect("removed"));
     let back = Pair { _redis: pair._redis, writing: pair.copying, copying: pair.writing };
-    back.copying.set_writing_region(Some("eu-west"));
-    assert_eq!(back.copy().await, BOTH);
-    back.assert_same().await;
+    back.copying.set_writing_region(Some("us-east"));
+    assert!(back.copy_version().await);
+    back.assert_same_version().await;
     assert_eq!(back.copying.version(2).await.expect("a reply").expect("there").1, files(&limit(2)));
+    let _copier = start_copier(&back.writing, &back.copying);
+    back.same_records().await;
+    assert_eq!(payloads_in(&back.copying).await.len(), 0);
 }
 
 #[tokio::test]
@@ -92,10 +114,10 @@ async fn of_concurrent_instances_one_compares_in_an_interval() {
 async fn malformed_copies_change_nothing() {
     let pair = Pair::start();
     pair.apply(None, &limit(1)).await;
-    pair.copy().await;
+    pair.copy_version().await;
     pair.apply(Some(1), &limit(2)).await;
     let claim = pair.copying.claim_copy(Duration::ZERO).await.expect("a reply");
-    let good = pair.writing.rules_after(&claim.has).await.expect("a copy").version.expect("differs");
+    let good = pair.writing.rules_after(&claim.version).await.expect("a copy").version.expect("differs");
     let bad = [
         VersionCopy { token: String::new(), ..good.clone() },
         VersionCopy { token: "x".repeat(65), ..good.clone() },
@@ -105,8 +127,7 @@ async fn malformed_copies_change_nothing() {
         VersionCopy { trail: "x".repeat(5_000), ..good },
     ];
     for version in bad {
-        let copy = RulesCopy { version: Some(version), ..RulesCopy::default() };
-        let refused = pair.copying.adopt_copy("us-east", &claim, copy).await;
+        let refused = pair.copying.adopt_version("us-east", &claim, Some(version)).await;
         assert!(matches!(refused, Err(ControlError::Malformed(_))), "{refused:?}");
     }
     assert_eq!(pair.copying.current().await, Ok(Some(1)));
@@ -115,7 +136,7 @@ async fn malformed_copies_change_nothing() {
 #[tokio::test]
 async fn a_store_in_a_process_has_no_copies() {
     let memory = Control::memory(RulesSource::Memory);
-    let refused = memory.rules_after(&RulesIdentity::default()).await;
+    let refused = memory.rules_after("").await;
     assert!(matches!(refused, Err(ControlError::Unavailable(_))), "{refused:?}");
 }
 
@@ -155,7 +176,8 @@ async fn the_last_copy_stays_while_the_writing_region_is_cut_off_and_catches_up_
 
     peer.is_cut.store(false, Ordering::Relaxed);
     copied(2).await;
-    until("lists are the same", async || pair.copying.runtime().await == pair.writing.runtime().await).await;
+    pair.same_records().await;
+    assert_eq!(entries_in(&pair.copying).await.len(), 1);
     until("the comparison is shown", async || statuses.iter().all(|status| shown(status) > last)).await;
     until("no problem is left", async || {
         statuses.iter().all(|status| status.now().copy.as_ref().is_some_and(|copy| copy.problem.is_none()))

@@ -1,8 +1,8 @@
-//! Steps of copies of overrides, in the script.
+//! Steps of copies of records, in the script.
 
 use super::*;
 
-/// Steps of copies of overrides, as instances of a region make them.
+/// Steps of copies of records, as instances of a region make them.
 struct Steps(redis::Connection);
 
 impl Steps {
@@ -15,20 +15,12 @@ impl Steps {
         (step, revision): (&str, u64),
         changes: &[(u64, &str, &str)],
     ) -> String {
-        let script = redis::Script::new(tollgate::control::OVERRIDES_SCRIPT);
+        let script = redis::Script::new(tollgate::control::BOOK_SCRIPT);
         let mut call = script.prepare_invoke();
-        for name in [
-            "head",
-            "override-audit",
-            "overrides",
-            "override-revisions",
-            "override-removals",
-            "override-ends",
-        ] {
-            call.key(format!("{{tollgate-rules}}:{name}"));
-        }
-        for name in ["copied-overrides", "copied-override-revisions", "copied-override-ends"] {
-            call.key(format!("{{tollgate-rules}}:{name}"));
+        let [book, records @ ..] = BOOK_KEYS;
+        let gathered = ["copied-records", "copied-record-revisions", "copied-record-ends"];
+        for name in [book, "audit"].into_iter().chain(records).chain(gathered) {
+            call.key(rules_key(name));
         }
         call.arg("adopt").arg("channel").arg(attempt).arg("token").arg("{}").arg(before).arg(after);
         let (step, own) = step.split_once(' ').unwrap_or((step, ""));
@@ -43,21 +35,21 @@ impl Steps {
     /// Time after which a key expires, in milliseconds, -1 for never; `None` for an absent one.
     fn time_to_live(&mut self, name: &str) -> Option<i64> {
         let mut expiry = cmd("PTTL");
-        let millis = expiry.arg(format!("{{tollgate-rules}}:{name}")).query(&mut self.0).expect("a reply");
+        let millis = expiry.arg(rules_key(name)).query(&mut self.0).expect("a reply");
         (millis != -2).then_some(millis)
     }
 
-    /// The last revision, and the overrides.
+    /// The last revision, and the records.
     fn state(&mut self) -> (String, BTreeMap<String, String>) {
         let mut revision = cmd("HGET");
-        let revision = revision.arg("{tollgate-rules}:head").arg("override_revision").query(&mut self.0);
-        let all = cmd("HGETALL").arg("{tollgate-rules}:overrides").query(&mut self.0);
+        let revision = revision.arg(rules_key("book")).arg("revision").query(&mut self.0);
+        let all = cmd("HGETALL").arg(rules_key("records")).query(&mut self.0);
         (revision.expect("a revision"), all.expect("a hash"))
     }
 }
 
 #[test]
-fn a_slower_instance_does_not_move_copied_overrides_back() {
+fn a_slower_instance_does_not_move_copied_records_back() {
     let redis = Redis::start();
     let mut steps = Steps(redis.connect());
     assert_eq!(steps.adopt("first", ("", "copying"), ("begin", 0), &[]), "made");
@@ -104,11 +96,11 @@ fn a_whole_copy_that_lacks_what_it_has_gathered_replaces_nothing() {
         assert_eq!(steps.state(), before, "{end}");
     }
     assert_eq!(steps.adopt("first", ("copying:2", "failed"), ("release", 0), &[]), "made");
-    assert_eq!((steps.time_to_live("copied-overrides"), steps.state()), (None, before), "it is freed");
+    assert_eq!((steps.time_to_live("copied-records"), steps.state()), (None, before), "it is freed");
 }
 
 #[test]
-fn what_a_whole_copy_has_gathered_expires_until_it_replaces_overrides() {
+fn what_a_whole_copy_has_gathered_expires_until_it_replaces_records() {
     let redis = Redis::start();
     let mut steps = Steps(redis.connect());
     let mut source = "";
@@ -116,12 +108,12 @@ fn what_a_whole_copy_has_gathered_expires_until_it_replaces_overrides() {
         cmd("ACL").arg("SETUSER").arg("default").arg(permission).exec(&mut steps.0).expect("changed");
         steps.adopt("first", (source, "copying:0"), ("begin", 0), &[]);
         steps.adopt("first", ("copying:0", "copying:1"), ("more", 1), &[(1, "a", "1")]);
-        for name in ["copied-overrides", "copied-override-revisions"] {
+        for name in ["copied-records", "copied-record-revisions"] {
             let millis = steps.time_to_live(name).expect("gathered");
             assert_eq!((60_000..=600_000).contains(&millis), does_expire, "{name}: {millis} ms");
         }
         assert_eq!(steps.adopt("first", ("copying:1", "us"), ("end l 1 0", 1), &[]), "made");
-        for name in ["overrides", "override-revisions"] {
+        for name in ["records", "record-revisions"] {
             assert_eq!(steps.time_to_live(name), Some(-1), "{permission}: {name} does not expire");
         }
         source = "us";
