@@ -74,23 +74,28 @@ OPERATIONS.change = function()
   if is_lost(ARGV[7], ARGV[8]) then
     return { 'lost' }
   end
-  local now, reply, added, is_refused = now_us(), { '' }, 0, false
+  local now, reply, added, is_refused, is_changed = now_us(), { '' }, 0, false, false
+  local last = last_revision()
+  local revision = math.max(last, now - 1)
+  local function make(i)
+    revision, is_changed = revision + 1, true
+    apply(ACTIVE, ARGV[i], text(revision), ARGV[i + 2], ARGV[i + 3])
+    if ARGV[i + 4] ~= '' then
+      append(now, ARGV[i + 4])
+    end
+  end
   sweep(now)
   for i = 10, #ARGV, 5 do
     local result, is_new = result_of(ARGV[i], ARGV[i + 1], ARGV[i + 3], now, added)
     reply[#reply + 1], is_refused = result, is_refused or result ~= 'made'
-    added = added + (is_new and 1 or 0)
-  end
-  local last, is_changed = last_revision(), false
-  local revision = math.max(last, now - 1)
-  for i = 10, is_refused and ARGV[5] == 'all' and 0 or #ARGV, 5 do
-    if reply[2 + (i - 10) / 5] == 'made' then
-      revision, is_changed = revision + 1, true
-      apply(ACTIVE, ARGV[i], text(revision), ARGV[i + 2], ARGV[i + 3])
-      if ARGV[i + 4] ~= '' then
-        append(now, ARGV[i + 4])
-      end
+    if ARGV[5] == 'all' then
+      added = added + (is_new and 1 or 0)
+    elseif result == 'made' then
+      make(i)
     end
+  end
+  for i = 10, ARGV[5] == 'all' and not is_refused and #ARGV or 0, 5 do
+    make(i)
   end
   if is_changed then
     trim()

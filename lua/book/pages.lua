@@ -17,7 +17,8 @@ local function add_changes(reply, revision, count)
     if payloads[index] == nil then
       local last = math.min(index + PAYLOADS_OF_READ - 1, #ids)
       for at, payload in ipairs(redis.call('HMGET', records, unpack(ids, index, last))) do
-        payloads[index + at - 1] = payload or ''
+        -- Not to be taken for a removal.
+        payloads[index + at - 1] = payload or error('a record is missing, as after an eviction')
       end
     end
     bytes = bytes + #payloads[index]

@@ -17,8 +17,6 @@ pub const MAX_AUTOMATIC_ENTRIES: usize = 5_000;
 pub const MAX_OVERRIDES: usize = 200_000;
 /// Maximum number of switches.
 pub const MAX_SWITCHES: usize = 1_000;
-/// Maximum number of records of a book, which concurrent changes could exceed by the bounds of the kinds alone.
-pub(crate) const MAX_RECORDS: usize = MAX_OVERRIDES + MAX_ENTRIES + MAX_SWITCHES;
 /// Maximum number of retained audit log entries; older ones are dropped.
 pub const MAX_AUDIT_ENTRIES: usize = 10_000;
 /// Maximum length of an author, a comment or a reason; longer texts are truncated.

@@ -10,7 +10,7 @@ mod journal;
 mod override_entry;
 mod records;
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{collections::HashSet, fmt, path::PathBuf, time::Duration};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,16 @@ tollgate_core::named! {
         Operators = "records",
         /// Automatic entries, of which each region has its own.
         System = "automatic entries",
+    }
+}
+
+impl BookName {
+    /// Maximum number of its records. Those of operators are bounded by kind as well, which concurrent changes can exceed.
+    pub(crate) const fn max_records(self) -> usize {
+        match self {
+            Self::Operators => MAX_OVERRIDES + MAX_ENTRIES + MAX_SWITCHES,
+            Self::System => MAX_AUTOMATIC_ENTRIES,
+        }
     }
 }
 
@@ -212,9 +222,20 @@ impl BookReplica {
         now_ms: u64,
     ) -> (u64, Vec<ChangeResult>) {
         let mut journal = self.journal.lock();
-        let result = |book: &Book, change: &NewChange| {
+        let (mut new, most) = (HashSet::new(), BookName::System.max_records());
+        let mut result = |book: &Book, change: &NewChange| {
             let known = book.revision_of(change.key, now_ms);
-            if change.expected.is_met(known) { ChangeResult::Made } else { ChangeResult::Unlike }
+            if !change.expected.is_met(known) {
+                ChangeResult::Unlike
+            } else if !is_partial || known.is_some() {
+                ChangeResult::Made
+            } else if book.len() + new.len() >= most {
+                ChangeResult::Full
+            } else if new.insert(change.key) {
+                ChangeResult::Made
+            } else {
+                ChangeResult::Unlike
+            }
         };
         let results: Vec<_> = self.with(|book| changes.iter().map(|change| result(book, change)).collect());
         let is_made = |result: &ChangeResult| *result == ChangeResult::Made;

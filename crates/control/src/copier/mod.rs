@@ -1,6 +1,7 @@
 //! Task that copies the rules of the writing region.
 
 mod records;
+mod store;
 
 use std::{convert::Infallible, fmt, pin::Pin, sync::Arc, time::Duration};
 

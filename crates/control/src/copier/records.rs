@@ -12,10 +12,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use super::ReadRules;
-use crate::book::{RecordChange, RecordKey};
+use crate::book::{BookName, RecordChange, RecordKey};
 use crate::copies::{CopyClaim, RecordsHead, RecordsPage, audit, source_in};
 use crate::redis::book::{self, CopySources, CopyStep, STEP_CHANGES};
-use crate::{Action, Control, bounds::MAX_RECORDS};
+use crate::{Action, Control};
 
 /// Copies records, and retries whole copies that fail.
 #[derive(Debug, Default)]
@@ -138,7 +138,10 @@ impl<'c> Copying<'c> {
             head = page.head.clone().unwrap_or_default();
             pages += 1;
             // The latter is a page of the first changes, in place of those that follow.
-            if source_in(&head, self.region) != source || page.is_whole || pages > MAX_RECORDS {
+            if source_in(&head, self.region) != source
+                || page.is_whole
+                || pages > BookName::Operators.max_records()
+            {
                 return Err("the records of the writing region were restored meanwhile".to_owned());
             }
         }

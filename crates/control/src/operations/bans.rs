@@ -4,7 +4,7 @@ use tollgate_core::clock::now_ms;
 
 use crate::book::{BookName, ChangeResult, Expected, NewChange, Record, RecordKey};
 use crate::bounds::{MAX_BAN_BATCH, truncated};
-use crate::redis::bans;
+use crate::redis::{bans, book::STEP_CHANGES};
 use crate::{
     Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, BanCounts, BanFilter, BanPage, BanPosition,
     BanRemoval, Control, ControlResult, ListedBan, automatic::id_of, handle::Backend, metrics,
@@ -100,33 +100,26 @@ impl Control {
             NewChange { expected: Expected::Absent, ..put }
         };
         let changes: Vec<_> = new.into_iter().map(change).collect();
-        let exceeding = self.exceeding(BookName::System, &changes);
-        let (mut within, mut results) = (Vec::new(), vec![Added::Full; changes.len()]);
-        for (at, (change, exceeds)) in changes.into_iter().zip(exceeding).enumerate() {
-            if !exceeds {
-                within.push((at, change));
-            }
-        }
-        let (places, changes): (Vec<usize>, Vec<_>) = within.into_iter().unzip();
-        let (_, made) = self.make(BookName::System, changes).await?;
-        for (place, result) in places.into_iter().zip(&made) {
-            let added = match result {
-                ChangeResult::Made => Added::Listed,
-                ChangeResult::Unlike => Added::Known,
-                ChangeResult::Full => Added::Full,
-            };
-            results.get_mut(place).into_iter().for_each(|result| *result = added);
+        let mut made = Vec::new();
+        for some in changes.chunks(STEP_CHANGES) {
+            made.extend(self.make(BookName::System, some.to_vec()).await?.1);
         }
         if made.contains(&ChangeResult::Made) {
             self.0.changed.notify_one();
         }
-        Ok(results)
+        let added = |result| match result {
+            ChangeResult::Made => Added::Listed,
+            ChangeResult::Unlike => Added::Known,
+            ChangeResult::Full => Added::Full,
+        };
+        Ok(made.into_iter().map(added).collect())
     }
 
     /// The automatic entry with this id.
     pub fn automatic(&self, id: &str) -> Option<AutomaticEntry> {
-        match self.active_record(BookName::System, RecordKey::of_automatic(id))? {
-            Record::Automatic(entry) => Some(entry),
+        let held = self.0.book(BookName::System).with(|book| book.get(RecordKey::of_automatic(id)));
+        match held? {
+            Record::Automatic(entry) if entry.expires_at_ms > now_ms() => Some(entry),
             _ => None,
         }
     }

@@ -1,5 +1,4 @@
 //! Operations of operators, and of the tasks of an instance, on the records of the store.
 
 mod bans;
-mod copies;
 mod records;

@@ -7,11 +7,11 @@ use tollgate_core::clock::now_ms;
 use tollgate_rules::RuleOverride;
 
 use crate::book::{BookName, ChangeResult, Expected, NewChange, Record, RecordKey};
-use crate::model::SYSTEM_AUTHOR;
+use crate::model::{SYSTEM_AUTHOR, check_count};
 use crate::redis::book::{self, STEP_CHANGES};
 use crate::{
-    Action, AuditEntry, Control, ControlError, ControlResult, ListEntry, OverrideEntry, OverridePage,
-    Runtime, Switch, handle::Backend,
+    Action, AuditEntry, Control, ControlResult, ListEntry, OverrideEntry, OverridePage, Runtime, Switch,
+    handle::Backend,
 };
 
 /// Changes.
@@ -37,6 +37,7 @@ impl Control {
     /// Makes changes of operators, all or none; returns the last revision if they were made.
     async fn begin(&self, changes: Vec<NewChange>) -> ControlResult<Option<u64>> {
         self.require_writable()?;
+        self.check_bound(&changes)?;
         let (revision, results) = self.make(BookName::Operators, changes).await?;
         self.0.changed.notify_one();
         Ok(results.iter().all(|result| *result == ChangeResult::Made).then_some(revision))
@@ -48,7 +49,6 @@ impl Control {
         book: BookName,
         changes: Vec<NewChange>,
     ) -> ControlResult<(u64, Vec<ChangeResult>)> {
-        if let Some(Record::Override(_) | Record::ListEntry(_) | Record::Switch(_)) = None::<Record> {}
         let memory = match &self.0.backend {
             Backend::Redis(redis) => {
                 let lineage = self.0.book(book).head().lineage;
@@ -72,27 +72,30 @@ impl Control {
         Ok((revision, results))
     }
 
-    /// For each change, whether it would exceed the bound of its kind.
-    pub(super) fn exceeding(&self, book: BookName, changes: &[NewChange]) -> Vec<bool> {
-        let now_ms = now_ms();
-        self.0.book(book).with(|book| {
-            let mut count = None;
-            let exceeds = |change: &NewChange| {
-                let Some(record) = &change.record else { return false };
-                let count = count.get_or_insert_with(|| book.count(record.kind(), now_ms));
-                *count += usize::from(book.revision_of(change.key, now_ms).is_none());
-                *count > record.kind().bound().1
-            };
-            changes.iter().map(exceeds).collect()
-        })
+    /// Checks that changes of one kind do not exceed its bound, by what this instance holds.
+    fn check_bound(&self, changes: &[NewChange]) -> ControlResult<()> {
+        let Some(kind) = changes.iter().find_map(|change| Some(change.record.as_ref()?.kind())) else {
+            return Ok(());
+        };
+        let (now_ms, (what, most)) = (now_ms(), kind.bound());
+        let count = self.0.book(BookName::Operators).with(|book| {
+            let is_new = |change: &&NewChange| book.revision_of(change.key, now_ms).is_none();
+            match changes.iter().filter(is_new).count() {
+                0 => 0,
+                new => book.count(kind, now_ms) + new,
+            }
+        });
+        check_count(what, count, most)
     }
 
-    /// The active record with this key.
-    pub(super) fn active_record(&self, book: BookName, key: RecordKey) -> Option<Record> {
-        self.0.book(book).with(|book| {
-            book.revision_of(key, now_ms())?;
-            book.get(key)
-        })
+    /// The active record with this key, also one that another instance has just put.
+    async fn found(&self, key: RecordKey) -> ControlResult<Option<Record>> {
+        let held = self.0.book(BookName::Operators).with(|book| book.get(key));
+        let found = match (held, &self.0.backend) {
+            (None, Backend::Redis(redis)) => book::get(&redis.client, key).await?,
+            (held, _) => held,
+        };
+        Ok(found.filter(|record| record.ends_at_ms().is_none_or(|end| end > now_ms())))
     }
 
     /// Puts overrides, each in the place of the one of the same rule and key. The caller validates them. Returns once this
@@ -187,7 +190,7 @@ impl Control {
     /// Removes a record; whether it existed.
     async fn remove(&self, key: RecordKey, action: Action, author: &str) -> ControlResult<bool> {
         self.require_writable()?;
-        let Some(record) = self.active_record(BookName::Operators, key) else { return Ok(false) };
+        let Some(record) = self.found(key).await? else { return Ok(false) };
         let audit = AuditEntry::new(author, action, record.subject(), String::new());
         self.change(vec![NewChange::remove(key, audit)]).await
     }
@@ -228,7 +231,7 @@ fn puts(records: impl IntoIterator<Item = Record>, audit: AuditEntry) -> Control
     records.into_iter().map(put).collect()
 }
 
-/// What this instance holds.
+/// Records of this instance.
 impl Control {
     /// The lists, automatic entries and switches.
     pub fn runtime(&self) -> Runtime {

@@ -1,14 +1,11 @@
 //! The book in Redis.
 
-use super::reply::{Parts, argument, malformed, parse, read_json, result_of, to_json};
+use tollgate_store::redis::Reply;
+
+use super::reply::{Parts, argument, list, malformed, parse, read_json, result_of, to_json};
 use super::script_client::{Operation, ScriptClient};
 use crate::book::{BookHead, BookName, ChangeResult, Expected, NewChange, Record, RecordChange, RecordKey};
-use crate::{
-    AuditEntry, ControlError, ControlResult,
-    bounds::{MAX_AUTOMATIC_ENTRIES, MAX_RECORDS},
-    copies::CopiedChange,
-    stored::token,
-};
+use crate::{AuditEntry, ControlError, ControlResult, copies::CopiedChange, stored::token};
 
 /// Maximum number of changes that are read by one step; fewer if they are large.
 pub(crate) const PAGE_CHANGES: usize = 500;
@@ -60,10 +57,7 @@ pub(crate) async fn change(
         changes.iter().filter_map(|change| change.audit.as_ref()).all(AuditEntry::is_of_system);
     let (log, ids): (_, &[u8]) =
         if is_of_system { (BookName::System, b"apart") } else { (BookName::Operators, b"next") };
-    let most = argument(match book {
-        BookName::Operators => MAX_RECORDS,
-        BookName::System => MAX_AUTOMATIC_ENTRIES,
-    });
+    let most = argument(book.max_records());
     let mut arguments = vec![token().into(), scope.into(), most, known.into(), token().into(), ids.into()];
     for NewChange { key, expected, record, audit } in changes {
         let expected = match expected {
@@ -89,6 +83,15 @@ pub(crate) async fn change(
         results.push(result_of(parts.reply()?, words)?);
     }
     Ok((revision, results))
+}
+
+/// Reads a record of operators.
+pub(crate) async fn get(client: &ScriptClient, key: RecordKey) -> ControlResult<Option<Record>> {
+    let [payload] = list(client.read(&client.keys.named("records"), &[&key.to_string()]).await?)?;
+    match payload {
+        Reply::Bytes(payload) => read_json(&payload).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// Reads the first changes after a revision, which is that of an instance with `is_head`.

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tollgate_rules::List;
 use tollgate_store::redis::{RedisSettings, Script};
 
-use super::*;
+use super::super::*;
 use crate::book::{ChangeResult, Expected, NewChange, Record, RecordKey};
 use crate::redis::BOOK_SCRIPT;
 use crate::{Instance, ListEntry, RulesSource};
@@ -97,7 +97,7 @@ fn latest(all: impl IntoIterator<Item = Known>) -> Known {
     latest
 }
 
-/// What all that holds records knows, and what a history has done.
+/// State of a history: what holds records, and what was done.
 struct History {
     server: u16,
     prefix: String,
@@ -107,7 +107,7 @@ struct History {
     random: fastrand::Rng,
     acknowledged: usize,
     has_losses: bool,
-    /// What the store had at the last snapshot.
+    /// Content of the store at the last snapshot.
     snapshot: Known,
 }
 
