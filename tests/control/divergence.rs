@@ -49,7 +49,7 @@ impl Follower {
         for key in replicated() {
             let kept = format!("{key}:kept");
             cmd("DEL").arg(&kept).exec(&mut self.redis.connect()).expect("removed");
-            // It replies 0 if there is none.
+            // An absent key has no copy.
             cmd("COPY").arg(&key).arg(kept).exec(&mut self.redis.connect()).expect("copied");
         }
     }
