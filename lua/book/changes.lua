@@ -1,15 +1,9 @@
--- Changes of operators.
+-- Changes of operators, and of the system for them.
 
--- Whether earlier changes are lost, of which the instance has some. If there were none, this is a new lineage.
-local function is_lost(known, lineage)
-  if redis.call('HGET', head, 'lineage') then
-    return false
-  end
-  if known == 'some' then
-    return true
-  end
-  redis.call('HSET', head, 'lineage', lineage)
-  return false
+-- Whether the store lacks changes of the lineage and up to the revision that the instance has.
+local function is_lost(lineage, revision)
+  local own = redis.call('HGET', head, 'lineage')
+  return not own and lineage ~= '' or own == lineage and tonumber(revision) > last_revision()
 end
 
 -- Ends a copy of another region's records: the next one begins anew.
@@ -41,7 +35,7 @@ end
 -- The results of a change that was made before: of a part, those that the records show.
 local function repeated()
   local reply = { text(last_revision()) }
-  for i = 10, #ARGV, 5 do
+  for i = 11, #ARGV, 5 do
     local is_made = ARGV[5] == 'all' or (redis.call('HGET', records, ARGV[i]) or '') == ARGV[i + 3]
     reply[#reply + 1] = is_made and 'made' or 'unlike'
   end
@@ -51,7 +45,7 @@ end
 -- Appends an entry to the log. One of the system's log gets an id that no entry of the operators' log has, so that both can be
 -- read as one.
 local function append(now, entry)
-  if ARGV[9] == 'apart' then
+  if ARGV[10] == 'apart' then
     local id = string.format('%.0f-4294967296', math.floor(now / 1000))
     local added = redis.pcall('XADD', audit, 'MAXLEN', '=', MAX_AUDIT_ENTRIES, id, 'token', ARGV[4], 'entry', entry)
     if type(added) ~= 'table' then
@@ -63,14 +57,15 @@ local function append(now, entry)
 end
 
 -- Changes records, all or none, or in 'each' all that can be changed. ARGV: the token, 'all' or 'each', the maximum number of
--- records, 'some' from an instance that has earlier changes or 'none', the lineage to begin, 'apart' for the system's log or
--- 'next', and for each change its key;
--- what it expects: 'any', 'absent', 'present', or the revision of the record; its end or '0'; its payload, '' of a removal;
--- and its audit log entry, '' for none. Replies 'lost', or the last revision, and for each change its result as above.
+-- records, the lineage of the instance or '', its revision, the lineage to begin, 'apart' for the system's log or 'next', and
+-- for each change its key; what it expects: 'any', 'absent', 'present', or the revision of the record; its end or '0'; its
+-- payload, '' of a removal; and its audit log entry, '' for none. Replies 'lost', or the last revision, and for each change its
+-- result as above.
 OPERATIONS.change = function()
   if is_applied(ARGV[4]) then
     return repeated()
   end
+  drop_incomplete()
   if is_lost(ARGV[7], ARGV[8]) then
     return { 'lost' }
   end
@@ -85,7 +80,7 @@ OPERATIONS.change = function()
     end
   end
   sweep(now)
-  for i = 10, #ARGV, 5 do
+  for i = 11, #ARGV, 5 do
     local result, is_new = result_of(ARGV[i], ARGV[i + 1], ARGV[i + 3], now, added)
     reply[#reply + 1], is_refused = result, is_refused or result ~= 'made'
     if ARGV[5] == 'all' then
@@ -94,11 +89,12 @@ OPERATIONS.change = function()
       make(i)
     end
   end
-  for i = 10, ARGV[5] == 'all' and not is_refused and #ARGV or 0, 5 do
+  for i = 11, ARGV[5] == 'all' and not is_refused and #ARGV or 0, 5 do
     make(i)
   end
   if is_changed then
     trim()
+    redis.call('HSETNX', head, 'lineage', ARGV[9])
     set_revision(revision)
     diverge()
     notify(ARGV[4])

@@ -31,10 +31,23 @@ end
 -- Retained revisions.
 local MAX_HEADS = 10000
 
-local function set_revision(revision)
-  redis.call('HSET', head, 'revision', text(revision))
+-- Notes a revision that the store has had.
+local function note_revision(revision)
   redis.call('ZADD', heads, text(revision), text(revision))
   redis.call('ZREMRANGEBYRANK', heads, 0, -MAX_HEADS - 1)
+end
+
+local function set_revision(revision)
+  redis.call('HSET', head, 'revision', text(revision))
+  note_revision(revision)
+end
+
+-- Drops a book of which a part was evicted, so that instances restore it.
+local function drop_incomplete()
+  if redis.call('HLEN', records) ~= redis.call('ZCARD', revisions) then
+    redis.call('DEL', records, revisions, removals, ends, heads)
+    redis.call('HDEL', head, 'lineage', 'revision', 'epoch', 'floor', 'source')
+  end
 end
 
 -- Number of changes among which an earlier attempt of the same one may be.

@@ -17,8 +17,7 @@ local function add_changes(reply, revision, count)
     if payloads[index] == nil then
       local last = math.min(index + PAYLOADS_OF_READ - 1, #ids)
       for at, payload in ipairs(redis.call('HMGET', records, unpack(ids, index, last))) do
-        -- Not to be taken for a removal.
-        payloads[index + at - 1] = payload or error('a record is missing, as after an eviction')
+        payloads[index + at - 1] = payload
       end
     end
     bytes = bytes + #payloads[index]
@@ -57,6 +56,7 @@ end
 -- Replies the lineage, the last revision, the epoch, '' or the common revision as above, and the first changes after a revision.
 -- ARGV: that revision, the maximum number of changes, and 'head' if the revision is that of an instance, or 'page'.
 OPERATIONS.since = function()
+  drop_incomplete()
   local state = redis.call('HMGET', head, 'lineage', 'revision', 'epoch')
   local common = ARGV[6] == 'head' and common_revision(ARGV[4])
   local reply = { state[1] or '', state[2] or '0', state[3] or '0', common or '' }
@@ -67,6 +67,7 @@ end
 -- has to begin anew: then for all changes. ARGV: the lineage, the revision and the epoch of which it is a copy, 'first',
 -- or 'next' for a further page, and the maximum number of changes.
 OPERATIONS.read = function()
+  drop_incomplete()
   local state = redis.call('HMGET', head, 'lineage', 'revision', 'epoch', 'floor')
   local lineage, epoch, from = state[1] or '', state[3] or '0', tonumber(ARGV[5])
   local is_copy = ARGV[4] == lineage and ARGV[6] == epoch and from <= tonumber(state[2] or '0')

@@ -2,16 +2,16 @@
 
 -- Restores changes, each unless the store has the same or a later one. ARGV: the token, the audit log
 -- entry, the lineage, the last revision of the instance, 'more' or 'last' for a part of them, and for each change its
--- revision, its id, its end or '0', and its payload, or '' of a removal. Replies 'made', or 'other' if the store has
--- another lineage and is a copy of another region's.
+-- revision, its id, its end or '0', and its payload, or '' of a removal. Replies 'made', 'kept' after the last part if
+-- the store lacked nothing, or 'other' if it has another lineage and is a copy of another region's.
 OPERATIONS.restore = function()
+  drop_incomplete()
   local state = redis.call('HMGET', head, 'lineage', 'source')
   local lineage = state[1] or ARGV[6]
   if lineage ~= ARGV[6] and state[2] then
     return 'other'
   end
-  redis.call('HSET', head, 'lineage', lineage)
-  diverge()
+  redis.call('HSETNX', head, 'lineage', lineage)
   local restored = 0
   for i = 9, #ARGV, 4 do
     local revision, id = tonumber(ARGV[i]), ARGV[i + 1]
@@ -23,17 +23,22 @@ OPERATIONS.restore = function()
   end
   trim()
   if restored > 0 then
+    diverge()
     redis.call('HINCRBY', head, 'restored', restored)
   end
   if ARGV[8] == 'last' then
     local last = math.max(last_revision(), tonumber(ARGV[7]))
-    if redis.call('HDEL', head, 'restored') == 1 then
-      -- Instances may be past the revisions that were restored, so they fetch all again. A revision of its own distinguishes
-      -- the state from the one before, to which a failover may lead.
-      last = math.max(last + 1, now_us())
-      redis.call('HSET', head, 'epoch', text(last))
-      commit(ARGV[4], ARGV[5])
+    -- The store has what instances of that revision have.
+    note_revision(tonumber(ARGV[7]))
+    if redis.call('HDEL', head, 'restored') == 0 then
+      set_revision(last)
+      return 'kept'
     end
+    -- Instances may be past the revisions that were restored, so they fetch all again. A revision of its own distinguishes
+    -- the state from the one before, to which a failover may lead.
+    last = math.max(last + 1, now_us())
+    redis.call('HSET', head, 'epoch', text(last))
+    commit(ARGV[4], ARGV[5])
     set_revision(last)
   end
   return 'made'

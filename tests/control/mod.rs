@@ -42,7 +42,7 @@ pub(crate) fn reconciled(control: Control) -> Control {
 
 /// Waits until an instance holds lists and switches that are right.
 async fn held(control: &Control, is_right: impl Fn(&Runtime) -> bool) -> Runtime {
-    read_until(async || control.runtime(), is_right).await
+    read_until(async || control.runtime().unwrap_or_default(), is_right).await
 }
 
 /// What a store has: the state of its records, and the payload of each by its key; `None` if it does not reply in time.

@@ -54,7 +54,7 @@ async fn later(control: &Control, revision: u64) -> u64 {
 }
 
 async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
-    assert_eq!(control.runtime().generation, 0);
+    assert_eq!(control.runtime().expect("loaded").generation, 0);
     let end = Some(now_ms() + 3_600_000);
     let other = ListEntry { list: List::Allow, ..entry("a", end) };
     let mut revision = 0;
@@ -66,7 +66,7 @@ async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
         control.put_switch(switch(rule, mode)).await.expect("put");
         revision = later(control, revision).await;
     }
-    let runtime = control.runtime();
+    let runtime = control.runtime().expect("loaded");
     assert_eq!(runtime.entries.len(), 2);
     assert!(runtime.entries.contains(&other));
     let mut modes: Vec<_> = runtime.switches.iter().map(|set| (set.rule.as_str(), set.mode)).collect();
@@ -76,10 +76,10 @@ async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
     let removed = later(control, revision).await;
     assert!(!control.remove_entry("a", "bob").await.expect("a reply"));
     assert!(!control.remove_switch("other", "k", "bob").await.expect("a reply"));
-    assert_eq!(control.runtime().generation, removed, "nothing has changed");
+    assert_eq!(control.runtime().expect("loaded").generation, removed, "nothing has changed");
     assert!(control.remove_switch("edge", "k", "bob").await.expect("removed"));
     later(control, removed).await;
-    let left = control.runtime();
+    let left = control.runtime().expect("loaded");
     assert_eq!((left.entries.len(), left.switches.len()), (1, 1));
 }
 
@@ -136,7 +136,7 @@ async fn add(control: &Control, entry: AutomaticEntry) -> Added {
 
 /// The active automatic entry of a value.
 fn active(control: &Control, value: &str) -> Option<AutomaticEntry> {
-    control.runtime().automatic.into_iter().find(|entry| entry.descriptor[0].value == value)
+    control.runtime().expect("loaded").automatic.into_iter().find(|entry| entry.descriptor[0].value == value)
 }
 
 /// Waits until the active automatic entry of a value is right.
@@ -146,7 +146,7 @@ async fn becomes(control: &Control, value: &str, is_right: impl Fn(&Option<Autom
 
 /// The entries and the revision of operators.
 fn of_operators(control: &Control) -> (Vec<ListEntry>, u64) {
-    (control.runtime().entries, control.rule_overrides(None, None, None, 0).revision)
+    (control.runtime().expect("loaded").entries, control.rule_overrides(None, None, None, 0).revision)
 }
 
 async fn an_automatic_entry_is_added_once_until_its_end(control: &Control) {
@@ -183,13 +183,13 @@ async fn automatic_entries_are_lifted_and_exempt(control: &Control) {
     assert_eq!(add(control, listed.clone()).await, Added::Listed);
     let entries = [Entry { key: "api_key", value: "abc" }];
     let denies = || {
-        let (lists, problems) = compile_lists(&control.runtime(), now_ms());
+        let (lists, problems) = compile_lists(&control.runtime().expect("loaded"), now_ms());
         assert_eq!(problems, Vec::<String>::new());
         lists.denying("web", &entries, now_ms()).is_some()
     };
     becomes(control, "abc", Option::is_some).await;
     assert!(denies());
-    assert_eq!(control.automatic(&listed.id), Some(listed.clone()));
+    assert_eq!(control.automatic(&listed.id).await, Ok(Some(listed.clone())));
 
     assert!(control.lift_automatic(&listed, "ada").await.expect("a reply"));
     assert!(!control.lift_automatic(&listed, "ada").await.expect("a reply"));

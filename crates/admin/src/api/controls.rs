@@ -3,7 +3,7 @@
 //! them, mostly for a time.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::{future::ready, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -71,7 +71,7 @@ pub(super) struct SwitchQuery {
 
 /// Returns every switch that is set.
 pub(super) async fn list_switches(api: Api) -> ApiResult {
-    let runtime = api.parts.control.runtime();
+    let runtime = limits::read(ready(api.parts.control.runtime())).await?;
     response::json(&json!({ "generation": runtime.generation, "switches": runtime.switches }))
 }
 

@@ -128,7 +128,7 @@ async fn complete_entries(api: &Api, found: Vec<Option<ListEntry>>) -> Vec<Optio
     if found.iter().all(Option::is_none) {
         return found;
     }
-    let runtime = api.parts.control.runtime();
+    let runtime = api.parts.control.runtime().unwrap_or_default();
     let complete = |partial: ListEntry| match runtime.entries.iter().find(|entry| entry.id == partial.id) {
         Some(entry) => entry.clone(),
         None => partial,

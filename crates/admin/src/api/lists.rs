@@ -1,5 +1,7 @@
 //! `/lists`: the allow and deny lists.
 
+use std::future::ready;
+
 use serde::Deserialize;
 use serde_json::json;
 use tollgate_control::{AutomaticEntry, AutomaticMode, BanRemoval, List, ListEntry, ListPair, check_entry};
@@ -35,7 +37,7 @@ pub(super) struct ExemptRequest {
 
 /// Returns the entries of both lists, and the automatic entries.
 pub(super) async fn list(api: Api) -> ApiResult {
-    let runtime = api.parts.control.runtime();
+    let runtime = limits::read(ready(api.parts.control.runtime())).await?;
     response::json(
         &json!({ "generation": runtime.generation, "entries": runtime.entries, "automatic": runtime.automatic }),
     )
@@ -68,7 +70,7 @@ pub(super) async fn add(api: Api, caller: Caller, body: JsonBody<AddEntryRequest
 pub(super) async fn remove(api: Api, caller: Caller, PathParam(id): PathParam<String>) -> ApiResult {
     let control = &api.parts.control;
     let mut is_removed = limits::write(control.remove_entry(&id, &caller.name)).await?;
-    if !is_removed && let Some(entry) = control.automatic(&id) {
+    if !is_removed && let Some(entry) = limits::read(control.automatic(&id)).await? {
         end_ban_of(&api, &caller, &entry).await?;
         is_removed = limits::write(control.lift_automatic(&entry, &caller.name)).await?;
     }
@@ -94,7 +96,7 @@ pub(super) async fn exempt(
     let end = expires_at(now_ms(), lifetime)?.unwrap_or_default();
     let control = &api.parts.control;
     let unknown = || ApiError::NotFound("no automatic entry has this id".to_owned());
-    let entry = control.automatic(&id).ok_or_else(unknown)?;
+    let entry = limits::read(control.automatic(&id)).await?.ok_or_else(unknown)?;
     end_ban_of(&api, &caller, &entry).await?;
     let exempted = control.exempt_automatic(entry, &caller.name, &request.reason.0, end);
     response::json(&limits::write(exempted).await?.ok_or_else(unknown)?)

@@ -66,7 +66,8 @@ impl Journal {
         let lock = lock(&sibling(&path, ".lock")).map_err(unusable)?;
         let book = read(&path).map_err(unusable)?;
         // A file that cannot be written is better reported at the start than at the first change.
-        let (file, lines) = write(&path, &book).map_err(|error| unusable(error.to_string()))?;
+        let (file, lines) = write(&path, book.changes_since(0, 0), &book.head)
+            .map_err(|error| unusable(error.to_string()))?;
         Ok((Self { path, file, lines, _lock: lock }, book))
     }
 
@@ -98,10 +99,14 @@ impl Journal {
         Ok(kept.display().to_string())
     }
 
-    /// Replaces the content by that of the book.
-    pub(crate) fn replace(&mut self, book: &Book) -> io::Result<()> {
+    /// Replaces the content by these changes, after which the state has this identity.
+    pub(crate) fn replace(
+        &mut self,
+        changes: impl IntoIterator<Item = RecordChange>,
+        head: &BookHead,
+    ) -> io::Result<()> {
         self.lines = UNUSABLE;
-        (self.file, self.lines) = write(&self.path, book)?;
+        (self.file, self.lines) = write(&self.path, changes, head)?;
         Ok(())
     }
 }
@@ -125,8 +130,12 @@ fn push(text: &mut Vec<u8>, line: &Line) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a new file with the content of the book in the place of an earlier one.
-fn write(path: &Path, book: &Book) -> io::Result<(File, usize)> {
+/// Writes a new file with these changes in the place of an earlier one.
+fn write(
+    path: &Path,
+    changes: impl IntoIterator<Item = RecordChange>,
+    head: &BookHead,
+) -> io::Result<(File, usize)> {
     let temporary = sibling(path, ".new");
     // Left by a process that was killed; a new file has the right permissions and is not a symbolic link.
     match fs::remove_file(&temporary) {
@@ -136,14 +145,14 @@ fn write(path: &Path, book: &Book) -> io::Result<(File, usize)> {
     let file = OpenOptions::new().append(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
     let mut writer = BufWriter::new(file);
     let (mut text, mut lines) = (Vec::new(), 1_usize);
-    for change in book.changes_since(0, 0) {
+    for change in changes {
         text.clear();
         push(&mut text, &line_of(&change))?;
         writer.write_all(&text)?;
         lines += 1;
     }
     text.clear();
-    push(&mut text, &head_line(&book.head))?;
+    push(&mut text, &head_line(head))?;
     writer.write_all(&text)?;
     let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;
@@ -242,7 +251,7 @@ mod tests {
     fn record(journal: &mut Journal, book: &mut Book, changes: &[RecordChange]) {
         changes.iter().cloned().for_each(|change| book.apply(change).expect("valid"));
         match journal.is_outdated(book.len()) {
-            true => journal.replace(book).expect("written"),
+            true => journal.replace(book.changes_since(0, 0), &book.head).expect("written"),
             false => journal.append(changes, &book.head).expect("written"),
         }
     }

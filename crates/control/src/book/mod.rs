@@ -10,6 +10,7 @@ mod journal;
 mod override_entry;
 mod records;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{collections::HashSet, fmt, path::PathBuf, time::Duration};
 
 use parking_lot::Mutex;
@@ -178,6 +179,8 @@ pub(crate) struct BookReplica {
     journal: Mutex<Option<Journal>>,
     /// The active revision.
     active: watch::Sender<u64>,
+    /// Whether the records of the store or of a file were read.
+    is_loaded: AtomicBool,
 }
 
 impl BookReplica {
@@ -186,7 +189,9 @@ impl BookReplica {
         let mut journal = self.journal.lock();
         let (opened, mut book) = Journal::open(file)?;
         book.sweep(now_ms);
+        let book_is_known = book.head.revision > 0;
         *self.book.lock() = book;
+        self.is_loaded.store(book_is_known, Ordering::Relaxed);
         *journal = Some(opened);
         Ok(())
     }
@@ -199,6 +204,16 @@ impl BookReplica {
     /// Drops the records that have ended.
     pub(crate) fn sweep(&self, now_ms: u64) {
         self.book.lock().sweep(now_ms);
+    }
+
+    /// Whether the records of the store or of a file were read.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.is_loaded.load(Ordering::Relaxed)
+    }
+
+    /// Records that the store was read.
+    pub(crate) fn loaded(&self) {
+        self.is_loaded.store(true, Ordering::Relaxed);
     }
 
     /// Reads the records.
@@ -266,7 +281,7 @@ impl BookReplica {
         journal: Option<&mut Journal>,
     ) -> Vec<String> {
         let mut problems = Vec::new();
-        let (head, records) = {
+        let (head, whole) = {
             let mut book = self.book.lock();
             for change in changes {
                 if let Err(error) = book.apply(change.clone()) {
@@ -274,11 +289,13 @@ impl BookReplica {
                 }
             }
             finish(&mut book);
-            (book.head.clone(), book.len())
+            let is_outdated = journal.as_ref().is_some_and(|journal| journal.is_outdated(book.len()));
+            let whole = is_outdated.then(|| book.changes_since(0, 0).collect::<Vec<_>>());
+            (book.head.clone(), whole)
         };
-        let written = journal.map(|journal| match journal.is_outdated(records) {
-            true => journal.replace(&self.book.lock()),
-            false => journal.append(changes, &head),
+        let written = journal.map(|journal| match whole {
+            Some(whole) => journal.replace(whole, &head),
+            None => journal.append(changes, &head),
         });
         problems.extend(failure(written));
         problems
@@ -287,7 +304,7 @@ impl BookReplica {
     /// Replaces all records by those of another book. Slow with a file.
     pub(crate) fn replace(&self, mut other: Book) -> Vec<String> {
         let mut journal = self.journal.lock();
-        let written = journal.as_mut().map(|journal| journal.replace(&other));
+        let written = journal.as_mut().map(|journal| journal.replace(other.changes_since(0, 0), &other.head));
         let mut book = self.book.lock();
         let Stamps { overrides, lists } = book.stamps;
         other.stamps = Stamps { overrides: overrides + 1, lists: lists + 1 };
@@ -299,7 +316,8 @@ impl BookReplica {
     /// Keeps a copy of the file, if there is one, before its content is replaced by that of another store; returns its path.
     /// Slow.
     pub(crate) fn keep_file(&self) -> Option<String> {
-        let kept = self.journal.lock().as_ref()?.keep(self.book.lock().head.revision);
+        let revision = self.head().revision;
+        let kept = self.journal.lock().as_ref()?.keep(revision);
         kept.inspect_err(|error| tracing::error!(%error, "cannot keep the overrides file")).ok()
     }
 

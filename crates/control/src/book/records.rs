@@ -127,10 +127,12 @@ impl Book {
                 self.trim();
             }
             Some(Record::Override(entry)) => {
-                let held = self.held(revision, OverrideId(key.0), &entry)?;
                 self.removals.remove(&key);
-                self.overrides.insert(key, held);
                 self.stamps.overrides += 1;
+                // An earlier one is over, also if this one is invalid.
+                self.overrides.remove(&key);
+                let held = self.held(revision, OverrideId(key.0), &entry)?;
+                self.overrides.insert(key, held);
             }
             Some(record) => {
                 self.removals.remove(&key);
@@ -190,11 +192,10 @@ impl Book {
         RuleOverrides { revision: self.head.revision, all }
     }
 
-    /// The first end after `now_ms`.
-    pub(crate) fn next_end(&self, now_ms: u64) -> Option<u64> {
+    /// The first end of a record, which may have passed since the last sweep.
+    pub(crate) fn next_end(&self) -> Option<u64> {
         let overrides = self.overrides.values().filter_map(|held| held.stated.ends_at_ms);
-        let others = self.others.values().filter_map(|(_, record)| record.ends_at_ms());
-        overrides.chain(others).filter(|end| *end > now_ms).min()
+        overrides.chain(self.others.values().filter_map(|(_, record)| record.ends_at_ms())).min()
     }
 
     /// The active records other than overrides, in no order.
@@ -322,7 +323,7 @@ pub(super) mod tests {
             book.apply(RecordChange { revision: 1, key, record: Some(Record::Override(entry)) })
                 .expect("valid");
         }
-        assert_eq!((book.next_end(5), book.next_end(10), book.next_end(20)), (Some(10), Some(20), None));
+        assert_eq!(book.next_end(), Some(10));
         let swept = |now_ms| {
             book.sweep(now_ms);
             (book.len(), book.stamps.overrides)

@@ -115,12 +115,14 @@ impl Control {
         Ok(made.into_iter().map(added).collect())
     }
 
-    /// The automatic entry with this id.
-    pub fn automatic(&self, id: &str) -> Option<AutomaticEntry> {
-        let held = self.0.book(BookName::System).with(|book| book.get(RecordKey::of_automatic(id)));
-        match held? {
-            Record::Automatic(entry) if entry.expires_at_ms > now_ms() => Some(entry),
-            _ => None,
+    /// Returns the automatic entry with this id.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn automatic(&self, id: &str) -> ControlResult<Option<AutomaticEntry>> {
+        match self.found(BookName::System, RecordKey::of_automatic(id)).await? {
+            Some(Record::Automatic(entry)) => Ok(Some(entry)),
+            _ => Ok(None),
         }
     }
 
@@ -138,7 +140,7 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn lift_automatic_of(&self, ban: &str, author: &str) -> ControlResult<()> {
-        match self.automatic(&id_of(ban)) {
+        match self.automatic(&id_of(ban)).await? {
             Some(entry) if entry.mode == AutomaticMode::Enforce => {
                 self.lift_automatic(&entry, author).await.map(drop)
             }

@@ -10,8 +10,8 @@ use crate::book::{BookName, ChangeResult, Expected, NewChange, Record, RecordKey
 use crate::model::{SYSTEM_AUTHOR, check_count};
 use crate::redis::book::{self, STEP_CHANGES};
 use crate::{
-    Action, AuditEntry, Control, ControlResult, ListEntry, OverrideEntry, OverridePage, Runtime, Switch,
-    handle::Backend,
+    Action, AuditEntry, Control, ControlError, ControlResult, ListEntry, OverrideEntry, OverridePage,
+    Runtime, Switch, handle::Backend,
 };
 
 /// Changes.
@@ -40,6 +40,9 @@ impl Control {
         self.check_bound(&changes)?;
         let (revision, results) = self.make(BookName::Operators, changes).await?;
         self.0.changed.notify_one();
+        if results.contains(&ChangeResult::Full) {
+            return Err(ControlError::TooMany { what: "records", most: BookName::Operators.max_records() });
+        }
         Ok(results.iter().all(|result| *result == ChangeResult::Made).then_some(revision))
     }
 
@@ -51,8 +54,7 @@ impl Control {
     ) -> ControlResult<(u64, Vec<ChangeResult>)> {
         let memory = match &self.0.backend {
             Backend::Redis(redis) => {
-                let lineage = self.0.book(book).head().lineage;
-                return book::change(&redis.client, book, &changes, &lineage).await;
+                return book::change(&redis.client, book, &changes, &self.0.book(book).head()).await;
             }
             Backend::Memory(memory) => memory,
         };
@@ -89,10 +91,10 @@ impl Control {
     }
 
     /// The active record with this key, also one that another instance has just put.
-    async fn found(&self, key: RecordKey) -> ControlResult<Option<Record>> {
-        let held = self.0.book(BookName::Operators).with(|book| book.get(key));
+    pub(super) async fn found(&self, book: BookName, key: RecordKey) -> ControlResult<Option<Record>> {
+        let held = self.0.book(book).with(|book| book.get(key));
         let found = match (held, &self.0.backend) {
-            (None, Backend::Redis(redis)) => book::get(&redis.client, key).await?,
+            (None, Backend::Redis(redis)) => book::get(&redis.client, book, key).await?,
             (held, _) => held,
         };
         Ok(found.filter(|record| record.ends_at_ms().is_none_or(|end| end > now_ms())))
@@ -189,8 +191,7 @@ impl Control {
 
     /// Removes a record; whether it existed.
     async fn remove(&self, key: RecordKey, action: Action, author: &str) -> ControlResult<bool> {
-        self.require_writable()?;
-        let Some(record) = self.found(key).await? else { return Ok(false) };
+        let Some(record) = self.found(BookName::Operators, key).await? else { return Ok(false) };
         let audit = AuditEntry::new(author, action, record.subject(), String::new());
         self.change(vec![NewChange::remove(key, audit)]).await
     }
@@ -234,11 +235,20 @@ fn puts(records: impl IntoIterator<Item = Record>, audit: AuditEntry) -> Control
 /// Records of this instance.
 impl Control {
     /// The lists, automatic entries and switches.
-    pub fn runtime(&self) -> Runtime {
+    ///
+    /// # Errors
+    /// Before this instance has read them from the store or its file.
+    pub fn runtime(&self) -> ControlResult<Runtime> {
+        if self.shared_store().is_some() && !self.0.books().iter().all(|book| book.is_loaded()) {
+            return Err(ControlError::Unavailable("the records are not read yet".to_owned()));
+        }
+        Ok(self.held_runtime())
+    }
+
+    pub(crate) fn held_runtime(&self) -> Runtime {
         let now_ms = now_ms();
         let [operators, system] = self.0.books().map(|book| book.with(|book| book.runtime(now_ms)));
-        let generation = operators.generation.max(system.generation);
-        Runtime { generation, automatic: system.automatic, ..operators }
+        Runtime { automatic: system.automatic, ..operators }
     }
 
     /// At most `limit` overrides after an identifier, of a domain and of a rule if these are given, in the order of their

@@ -5,7 +5,11 @@ use tollgate_store::redis::Reply;
 use super::reply::{Parts, argument, list, malformed, parse, read_json, result_of, to_json};
 use super::script_client::{Operation, ScriptClient};
 use crate::book::{BookHead, BookName, ChangeResult, Expected, NewChange, Record, RecordChange, RecordKey};
-use crate::{AuditEntry, ControlError, ControlResult, copies::CopiedChange, stored::token};
+use crate::{
+    AuditEntry, ControlError, ControlResult,
+    copies::CopiedChange,
+    stored::{Restore, token},
+};
 
 /// Maximum number of changes that are read by one step; fewer if they are large.
 pub(crate) const PAGE_CHANGES: usize = 500;
@@ -40,25 +44,32 @@ impl ChangesPage {
     }
 }
 
-/// Makes changes, all or none in the operators' book, each that can be made in the system's, from an instance whose earlier
-/// changes have a lineage. Returns the last revision and the result of each.
+/// Makes changes, all or none in the operators' book, each that can be made in the system's, from an instance that holds
+/// a state. Returns the last revision and the result of each.
 pub(crate) async fn change(
     client: &ScriptClient,
     book: BookName,
     changes: &[NewChange],
-    lineage: &str,
+    held: &BookHead,
 ) -> ControlResult<(u64, Vec<ChangeResult>)> {
     let scope: &[u8] = match book {
         BookName::Operators => b"all",
         BookName::System => b"each",
     };
-    let known: &[u8] = if lineage.is_empty() { b"none" } else { b"some" };
     let is_of_system =
         changes.iter().filter_map(|change| change.audit.as_ref()).all(AuditEntry::is_of_system);
     let (log, ids): (_, &[u8]) =
         if is_of_system { (BookName::System, b"apart") } else { (BookName::Operators, b"next") };
     let most = argument(book.max_records());
-    let mut arguments = vec![token().into(), scope.into(), most, known.into(), token().into(), ids.into()];
+    let mut arguments = vec![
+        token().into(),
+        scope.into(),
+        most,
+        held.lineage.as_str().into(),
+        argument(held.revision),
+        token().into(),
+        ids.into(),
+    ];
     for NewChange { key, expected, record, audit } in changes {
         let expected = match expected {
             Expected::Any => "any".into(),
@@ -85,9 +96,14 @@ pub(crate) async fn change(
     Ok((revision, results))
 }
 
-/// Reads a record of operators.
-pub(crate) async fn get(client: &ScriptClient, key: RecordKey) -> ControlResult<Option<Record>> {
-    let [payload] = list(client.read(&client.keys.named("records"), &[&key.to_string()]).await?)?;
+/// Reads a record.
+pub(crate) async fn get(
+    client: &ScriptClient,
+    book: BookName,
+    key: RecordKey,
+) -> ControlResult<Option<Record>> {
+    let [_, _, records, ..] = client.keys.of_book(book);
+    let [payload] = list(client.read(records, &[&key.to_string()]).await?)?;
     match payload {
         Reply::Bytes(payload) => read_json(&payload).map(Some),
         _ => Ok(None),
@@ -201,15 +217,15 @@ fn stored(record: Option<&Record>) -> ControlResult<[Vec<u8>; 2]> {
     Ok([argument(record.ends_at_ms().unwrap_or_default()), to_json(record)?])
 }
 
-/// Restores changes that the store lacks, up to the revision of `head`. Not if it has another lineage and is a copy of another
-/// region's: then `false`.
+/// Restores changes that the store lacks, up to the revision of `head`; not if it has another lineage and is a copy of another
+/// region's.
 pub(crate) async fn restore(
     client: &ScriptClient,
     book: BookName,
     head: &BookHead,
     changes: &[RecordChange],
     audit: AuditEntry,
-) -> ControlResult<bool> {
+) -> ControlResult<Restore> {
     let (token, audit) = (token(), to_json(&audit)?);
     // Of a store in this process.
     let lineage = if head.lineage.is_empty() { &token } else { &head.lineage };
@@ -228,9 +244,10 @@ pub(crate) async fn restore(
             arguments.extend(change_arguments(change)?);
         }
         let operation = Operation::of_book(book, "restore").with(arguments);
-        let made = result_of(client.run(&operation).await?, [("made", true), ("other", false)])?;
-        if is_last || !made {
-            return Ok(made);
+        let words = [("made", Restore::Restored), ("kept", Restore::Present), ("other", Restore::Superseded)];
+        let restored = result_of(client.run(&operation).await?, words)?;
+        if is_last || restored != Restore::Restored {
+            return Ok(restored);
         }
     }
 }

@@ -292,7 +292,7 @@ impl Keys {
     }
 
     /// Keys of every operation on a book.
-    const fn of_book(&self, book: BookName) -> &[Vec<u8>; 7] {
+    pub(super) const fn of_book(&self, book: BookName) -> &[Vec<u8>; 7] {
         match book {
             BookName::Operators => &self.book,
             BookName::System => &self.system_book,

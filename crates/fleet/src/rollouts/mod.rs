@@ -106,7 +106,7 @@ impl Task {
             return Ok(());
         }
         self.is_holder = true;
-        let switches = self.control.runtime().switches;
+        let switches = self.control.runtime()?.switches;
         self.advance(&switches).await
     }
 

@@ -13,8 +13,10 @@ use crate::book::{Book, BookHead, BookName, Stamps};
 use crate::redis::Redis;
 use crate::redis::book::{self, ChangesPage};
 use crate::{
-    Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus, compile_lists, handle::Backend,
-    metrics, stored::StoreHead,
+    Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus, compile_lists,
+    handle::Backend,
+    metrics,
+    stored::{Restore, StoreHead},
 };
 
 /// Longest wait for an end; a later one is checked again then.
@@ -54,6 +56,8 @@ struct Active {
     unmatched: usize,
     /// Why list entries or switches are omitted.
     omitted: Vec<String>,
+    /// Why the books of the store are not all read.
+    unread: Vec<String>,
 }
 
 /// Records that were activated.
@@ -63,7 +67,8 @@ struct Activated {
     /// Reason why an override has no effect, if there is one.
     unmatched: Option<String>,
     took: Duration,
-    problems: Vec<String>,
+    /// Whether the store was read.
+    was_read: bool,
 }
 
 impl BookReconciler {
@@ -101,19 +106,29 @@ impl BookReconciler {
         };
         let steps: Vec<_> = BookName::ALL.into_iter().zip(&head.books).map(plan).collect();
         if steps.iter().all(|(_, plan, ..)| *plan == Plan::Nothing) {
+            self.control.0.books().iter().for_each(|book| book.loaded());
+            self.active.unread.clear();
             if self.stamps() != self.active.stamps {
                 self.activate();
+            } else {
+                self.report();
             }
             return;
         }
         let (control, status, snapshot) = (self.control.clone(), self.status.clone(), self.snapshot.clone());
-        let before = self.active.clone();
+        let mut active = Active { unread: Vec::new(), ..self.active.clone() };
         self.task.start(async move {
-            let mut problems = Vec::new();
             for (name, plan, held, store) in steps {
-                problems.extend(follow(&control, name, plan, held, &store).await?);
+                match apply(&control, name, plan, held, &store).await {
+                    Ok(problems) => {
+                        control.0.book(name).loaded();
+                        active.unread.extend(problems);
+                    }
+                    Err(error) => active.unread.push(format!("the current records are not active: {error}")),
+                }
             }
-            activate(control, status, snapshot, before, problems).await
+            let activated = activate(control, status, snapshot, active).await?;
+            Ok(Activated { was_read: true, ..activated })
         });
     }
 
@@ -123,7 +138,7 @@ impl BookReconciler {
         if self.task.is_idle() {
             let (control, status) = (self.control.clone(), self.status.clone());
             let (snapshot, before) = (Arc::clone(&self.snapshot), self.active.clone());
-            self.task.start(activate(control, status, snapshot, before, Vec::new()));
+            self.task.start(activate(control, status, snapshot, before));
         }
     }
 
@@ -132,31 +147,33 @@ impl BookReconciler {
         let panicked = || Err(ControlError::Unavailable("a task panicked".to_owned()));
         let finished = self.task.finished().await.unwrap_or_else(panicked);
         let now = Instant::now();
-        let is_activated = finished.is_ok();
+        let mut is_current = false;
         match finished {
-            Ok(Activated { active, unmatched, took, problems }) => {
+            Ok(Activated { active, unmatched, took, was_read }) => {
+                is_current = was_read && active.unread.is_empty();
                 let rest = ACTIVATION_INTERVAL.max(took * ACTIVATION_PART);
                 self.rested = Some(now + rest);
                 if let (true, Some(reason)) = (active.unmatched != self.active.unmatched, unmatched) {
                     tracing::warn!(overrides = active.unmatched, %reason, "overrides without effect");
                 }
-                let problems = [problems, active.omitted.clone()].concat();
                 self.active = active;
-                self.report((!problems.is_empty()).then(|| problems.join("; ")));
             }
-            Err(error) => self.report(Some(format!("the current records are not active: {error}"))),
+            Err(error) => self.active.unread = vec![error.to_string()],
         }
-        let now_ms = now_ms();
-        let ends =
-            self.control.0.books().into_iter().filter_map(|book| book.with(|book| book.next_end(now_ms)));
+        self.report();
+        let ends = self.control.0.books().into_iter().filter_map(|book| book.with(Book::next_end));
         self.next_end = ends.min().and_then(|end| {
-            let wait = Duration::from_millis(end.saturating_sub(now_ms).min(MAX_END_WAIT_MS));
+            // One that has passed meanwhile is due at once.
+            let wait = Duration::from_millis(end.saturating_sub(now_ms()).min(MAX_END_WAIT_MS));
             Some(now + wait).max(self.rested)
         });
-        is_activated
+        is_current
     }
 
-    fn report(&self, problem: Option<String>) {
+    /// Reports why some records are not active, if so.
+    fn report(&self) {
+        let problems = [&*self.active.unread, &*self.active.omitted].concat();
+        let problem = (!problems.is_empty()).then(|| problems.join("; "));
         if let Some(problem) = self.status.set_problem(|state| &mut state.records_problem, problem) {
             tracing::error!(%problem, "records are not active");
         }
@@ -180,7 +197,7 @@ impl Plan {
     fn of(held: &BookHead, store: &BookHead) -> Self {
         match () {
             () if store.lineage.is_empty() && held.revision == 0 => Self::Nothing,
-            // What was set over another store stays; of removals up to the floor, the store does not know.
+            // What was set over another store stays; removals up to the floor are forgotten.
             () if store.lineage != held.lineage && held.revision > 0 => Self::Restore(store.floor),
             () if store.lineage != held.lineage => Self::Everything,
             () if store.revision < held.revision => Self::Restore(restored_from(store.revision, held, store)),
@@ -194,13 +211,13 @@ impl Plan {
 /// The revision after which an instance restores what it holds to a store with which it has one in common: that one, unless
 /// the last restoration was later, which may have restored records with earlier revisions.
 ///
-/// Of removals up to the floor, the store does not know.
+/// Removals up to the floor are forgotten.
 fn restored_from(common: u64, held: &BookHead, store: &BookHead) -> u64 {
     if common >= held.epoch { common.max(store.floor) } else { store.floor }
 }
 
 /// Makes a book of this instance and that of the store equal. Returns why some were omitted.
-async fn follow(
+async fn apply(
     control: &Control,
     name: BookName,
     plan: Plan,
@@ -239,26 +256,35 @@ async fn fetch_changes(
     held: BookHead,
     store: &BookHead,
 ) -> ControlResult<Vec<String>> {
-    let (mut next, mut problems) = (Some(held.revision), Vec::new());
+    let (mut next, mut problems, mut before) = (Some(held.revision), Vec::new(), held.clone());
     while let Some(from) = next {
         let page = book::since(&redis.client, name, from, from == held.revision).await?;
         if let Some(common) = page.common {
             restore(control, redis, name, restored_from(common, &held, store), store).await?;
             return fetch_everything(control, redis, name).await;
         }
+        before = continued(&before, &page)?;
         next = page.next;
-        // Until the last page the revision is that of the last change.
-        let head = next.is_none().then(|| page.head.clone().in_epoch_of(&held));
+        // Until the last page the state is the one before: its revision is one that the store had.
+        let head = if next.is_none() { before.clone().in_epoch_of(&held) } else { held.clone() };
         let control = control.clone();
         let recorded = spawn_blocking(move || {
             let (changes, mut problems) = page.changes();
-            let finish = |book: &mut Book| head.into_iter().for_each(|head| book.head = head);
-            problems.extend(control.0.book(name).record(&changes, finish));
+            problems.extend(control.0.book(name).record(&changes, |book| book.head = head));
             problems
         });
         problems.extend(recorded.await?);
     }
     Ok(problems)
+}
+
+/// The state of a page, if it continues the one before. Otherwise the store has lost changes meanwhile, and what was read is
+/// incomplete.
+fn continued(before: &BookHead, page: &ChangesPage) -> ControlResult<BookHead> {
+    if page.head.lineage != before.lineage || page.head.revision < before.revision {
+        return Err(ControlError::Unavailable("the store has lost records meanwhile".to_owned()));
+    }
+    Ok(page.head.clone())
 }
 
 /// Fetches everything in place of what is held.
@@ -285,9 +311,10 @@ async fn fetch_everything(control: &Control, redis: &Redis, name: BookName) -> C
         // The store did not respond.
         problems
     });
-    let mut next = Some(0);
+    let (mut next, mut before) = (Some(0), None);
     while let Some(from) = next {
         let page = book::since(&redis.client, name, from, false).await?;
+        before = Some(continued(before.as_ref().unwrap_or(&page.head), &page)?);
         next = page.next;
         if pages.send(page).await.is_err() {
             // The thread has panicked.
@@ -324,11 +351,15 @@ async fn restore(
         kept = keep.await?;
     }
     let audit = AuditEntry::restored(Action::SetOverride, format!("{changed} changes of {}", name.name()));
-    if book::restore(&redis.client, name, &head, &changes, audit).await? {
-        metrics::STORE_ERRORS.increment(["lost"]);
-        tracing::error!(changes = changed, kept, "restored records that the store lacked");
-    } else {
-        tracing::error!(kept, "control store was reset; adopting its records");
+    match book::restore(&redis.client, name, &head, &changes, audit).await? {
+        Restore::Restored => {
+            metrics::STORE_ERRORS.increment(["lost"]);
+            tracing::error!(changes = changed, kept, "restored records that the store lacked");
+        }
+        Restore::Present => {}
+        Restore::Superseded => {
+            tracing::error!(kept, "control store was reset; adopting its records");
+        }
     }
     Ok(())
 }
@@ -339,7 +370,6 @@ async fn activate(
     status: RulesStatus,
     snapshot: Arc<dyn OverrideTarget>,
     before: Active,
-    problems: Vec<String>,
 ) -> ControlResult<Activated> {
     let activated = spawn_blocking(move || {
         let (begun, now_ms) = (Instant::now(), now_ms());
@@ -359,7 +389,7 @@ async fn activate(
         }
         let are_own_changed = operators.lists != before.stamps[0].lists;
         if are_own_changed || system.lists != before.stamps[1].lists {
-            let runtime = control.runtime();
+            let runtime = control.held_runtime();
             let (lists, omitted) = compile_lists(&runtime, now_ms);
             snapshot.set_lists(Arc::new(lists));
             metrics::lists(&runtime, now_ms);
@@ -369,12 +399,12 @@ async fn activate(
                 recheck_bans();
             }
         }
-        status.update(|state| state.generation = revision.max(system_revision));
+        status.update(|state| state.generation = revision);
         metrics::records_revisions(revision, system_revision);
         let [operators, system] = books;
         operators.activated(revision);
         system.activated(system_revision);
-        Activated { active, unmatched, took: begun.elapsed(), problems }
+        Activated { active, unmatched, took: begun.elapsed(), was_read: false }
     });
     Ok(activated.await?)
 }

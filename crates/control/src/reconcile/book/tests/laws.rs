@@ -210,7 +210,7 @@ impl History {
         let head = control.heartbeat(instance, None).await.expect("a reply");
         for (name, store) in BookName::ALL.into_iter().zip(&head.books) {
             let held = control.0.book(name).head();
-            let problems = follow(control, name, Plan::of(&held, store), held, store).await.expect("a reply");
+            let problems = apply(control, name, Plan::of(&held, store), held, store).await.expect("a reply");
             assert_eq!(problems, Vec::<String>::new());
         }
     }
@@ -357,18 +357,22 @@ async fn histories_keep_the_laws() {
 async fn a_script_that_breaks_a_law_is_found() {
     let server = Server::start();
     let broken = [
-        ("conservation", "not known or tonumber(known) < revision", "not known"),
-        ("conservation", "not known or tonumber(known) < revision", "true"),
-        ("convergence", "local common = ARGV[6] == 'head' and common_revision(ARGV[4])", "local common"),
-        ("condition", "return 'unlike'", "return 'made'"),
-        ("conservation", "redis.call('ZADD', set.removals, revision, id)", ""),
-        ("audit", "      append(now, ARGV[i + 4])", ""),
+        (&["conservation", "convergence"][..], "not known or tonumber(known) < revision", "not known"),
+        (&["conservation", "convergence"][..], "not known or tonumber(known) < revision", "true"),
+        (
+            &["conservation", "convergence"],
+            "local common = ARGV[6] == 'head' and common_revision(ARGV[4])",
+            "local common",
+        ),
+        (&["condition"], "return 'unlike'", "return 'made'"),
+        (&["conservation", "convergence"][..], "redis.call('ZADD', set.removals, revision, id)", ""),
+        (&["audit"], "      append(now, ARGV[i + 4])", ""),
     ];
-    for (at, (law, text, other)) in broken.into_iter().enumerate() {
+    for (at, (laws, text, other)) in broken.into_iter().enumerate() {
         assert_eq!(BOOK_SCRIPT.matches(text).count(), 1, "{text}");
         let script: &'static str = BOOK_SCRIPT.replace(text, other).leak();
         let first = 1_000_000 * (at as u64 + 1);
         let found = first_broken(&server, first..first + 500, script).await;
-        assert_eq!(found.map(|(_, law)| law), Some(law), "{text}");
+        assert!(found.is_some_and(|(_, law)| laws.contains(&law)), "{text}: {found:?}");
     }
 }
