@@ -94,7 +94,7 @@ OPERATIONS.change = function()
   end
   if is_changed then
     trim()
-    redis.call('HSETNX', head, 'lineage', ARGV[9])
+    redis.call('HSET', head, 'lineage', redis.call('HGET', head, 'lineage') or ARGV[9])
     set_revision(revision)
     diverge()
     notify(ARGV[4])

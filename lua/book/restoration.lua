@@ -11,7 +11,7 @@ OPERATIONS.restore = function()
   if lineage ~= ARGV[6] and state[2] then
     return 'other'
   end
-  redis.call('HSETNX', head, 'lineage', lineage)
+  redis.call('HSET', head, 'lineage', lineage)
   local restored = 0
   for i = 9, #ARGV, 4 do
     local revision, id = tonumber(ARGV[i]), ARGV[i + 1]

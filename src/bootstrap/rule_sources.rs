@@ -19,12 +19,12 @@ const FIRST_VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Opens the control store: in the Redis of the counters, or in this process.
 pub(super) fn open_control(settings: &Settings) -> Result<Control, StartError> {
-    let RulesSettings { source, overrides_file, .. } = &settings.rules;
+    let RulesSettings { source, records_file, .. } = &settings.rules;
     let control = match settings.store.redis() {
         None => Control::memory(*source),
         Some(redis) => Control::redis(*source, &redis)?,
     };
-    if let Some(file) = overrides_file {
+    if let Some(file) = records_file {
         control.open_records(file.clone())?;
     }
     Ok(control)

@@ -27,7 +27,7 @@ pub struct RulesSettings {
     /// File in which this instance keeps overrides, list entries and switches, with mode 0600 and a lock file beside it: they
     /// are active from the start, and restored if Redis has lost them.
     #[arg(long, value_name = "FILE")]
-    pub overrides_file: Option<PathBuf>,
+    pub records_file: Option<PathBuf>,
     /// Flags of how files are read.
     #[command(flatten)]
     pub reading: ReadingFlags,

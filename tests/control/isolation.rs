@@ -12,7 +12,7 @@ fn put_raw(redis: &Redis, (key, payload): (&str, &str)) -> String {
     let mut call = cmd("EVAL");
     call.arg(tollgate::control::BOOK_SCRIPT).arg(7);
     call.arg(book).arg(rules_key("audit")).arg(&[records, revisions, removals, ends, heads]);
-    call.arg(&["change", &rules_key("changes"), "first", "token", "all", "1000", "none", "lineage", "next"]);
+    call.arg(&["change", &rules_key("changes"), "first", "token", "all", "1000", "", "0", "lineage", "next"]);
     call.arg(&[key, "any", "0", payload, "{}"]);
     let reply: Vec<String> = call.query(&mut redis.connect()).expect("a reply");
     reply.last().expect("a result").clone()

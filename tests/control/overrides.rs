@@ -46,7 +46,7 @@ impl OverrideFleet {
         for at in 0..3 {
             let file = self.file(at).display().to_string();
             let arguments =
-                ["--store", &url, "--rules", self.source, "--overrides-file", &file, "--log-level", "warn"];
+                ["--store", &url, "--rules", self.source, "--records-file", &file, "--log-level", "warn"];
             self.instances.push(Tollgate::spawn(self.config.path(), &arguments));
         }
         for instance in &self.instances {
@@ -190,7 +190,7 @@ async fn overrides_of_a_file_are_added_to_a_store_that_has_others() {
         let with_file = |store: &str| {
             Tollgate::start(
                 config.path(),
-                &["--store", store, "--overrides-file", &file, "--log-level", "warn"],
+                &["--store", store, "--records-file", &file, "--log-level", "warn"],
             )
         };
         let first = with_file(if store == "redis" { &url } else { store });
@@ -224,7 +224,7 @@ async fn overrides_of_a_file_in_memory_come_to_an_empty_redis() {
     let (redis, config, files) = (Redis::start(), rules(RULES), tempfile::tempdir().expect("a directory"));
     let file = files.path().join("overrides").display().to_string();
     for (store, value) in [("memory", "a"), (&*redis.url(), "b"), ("memory", "c"), (&*redis.url(), "d")] {
-        let instance = Tollgate::start(config.path(), &["--store", store, "--overrides-file", &file]);
+        let instance = Tollgate::start(config.path(), &["--store", store, "--records-file", &file]);
         set_on(&instance, value, 10);
         until("all", async || limits_on(&instance).last().is_some_and(|(last, _)| last == value)).await;
     }
@@ -233,12 +233,12 @@ async fn overrides_of_a_file_in_memory_come_to_an_empty_redis() {
 }
 
 #[test]
-fn an_overrides_file_without_end_is_refused_at_the_start() {
+fn a_records_file_without_end_is_refused_at_the_start() {
     let (config, files) = (rules(RULES), tempfile::tempdir().expect("a directory"));
     let file = files.path().join("overrides");
     std::os::unix::fs::symlink("/dev/zero", &file).expect("linked");
     let mut program = command();
-    let program = program.arg("serve").arg("--config").arg(config.path()).arg("--overrides-file").arg(&file);
+    let program = program.arg("serve").arg("--config").arg(config.path()).arg("--records-file").arg(&file);
     let Ended { code, stderr: error, .. } = ended(program);
     assert_ne!(code, Some(0));
     assert!(error.contains("is a device; expected a file"), "{error}");

@@ -40,7 +40,7 @@ fn on_book(redis: &Redis, arguments: &[&str]) -> Value {
 
 /// Makes a change of a record as it is expected, to a payload, or '' of its removal; returns the result.
 fn change(redis: &Redis, attempt: &str, token: &str, (key, expected, payload): (&str, &str, &str)) -> String {
-    let of_all = ["change", attempt, token, "all", "1000", "none", "lineage", "next"];
+    let of_all = ["change", attempt, token, "all", "1000", "", "0", "lineage", "next"];
     let reply = on_book(redis, &[&of_all[..], &[key, expected, "0", payload, "{}"]].concat());
     let reply: Vec<String> = redis::from_redis_value(reply).expect("a list");
     reply[1].clone()
@@ -103,7 +103,7 @@ fn restored_records_do_not_replace_later_ones() {
     let (revision, is_there) = (revision_of(&redis, "b"), |key: &str| records(&redis).contains_key(key));
     let before = records(&redis);
     for (key, at, payload) in [("a", 7, "earlier"), ("a", 8, ""), ("b", revision, "the same")] {
-        assert_eq!(restore(&redis, "lineage", (key, at, payload)), "made");
+        assert_eq!(restore(&redis, "lineage", (key, at, payload)), "kept");
         assert_eq!(records(&redis), before, "{payload}");
     }
     assert_eq!((in_head(&redis, "epoch"), in_head(&redis, "revision")), (None, Some(revision.to_string())));
@@ -118,12 +118,12 @@ fn restored_records_do_not_replace_later_ones() {
     assert!(last > Some((revision + 5).to_string()), "it is the revision of the restoration");
     // A removal stays, unless what is restored was put later.
     assert_eq!(change(&redis, "first", "remove", ("d", "present", "")), "made");
-    assert_eq!(restore(&redis, "other", ("d", 9, "restored")), "made");
+    assert_eq!(restore(&redis, "other", ("d", 9, "restored")), "kept");
     assert!(!is_there("d"));
     // One that the store has lost is restored.
     assert_eq!(restore(&redis, "lineage", ("c", revision + 7, "")), "made");
     assert!(!is_there("c"));
-    assert_eq!(restore(&redis, "lineage", ("c", revision + 6, "restored")), "made");
+    assert_eq!(restore(&redis, "lineage", ("c", revision + 6, "restored")), "kept");
     assert!(!is_there("c"));
 }
 
@@ -159,7 +159,7 @@ fn a_change_is_made_if_its_record_is_as_expected() {
 fn of_several_changes_all_or_none_are_made_or_each_that_can_be() {
     let redis = Redis::start();
     let pair = |scope: &str, most: &str| -> Vec<String> {
-        let of_all = ["change", "first", "t", scope, most, "none", "lineage", "next"];
+        let of_all = ["change", "first", "t", scope, most, "", "0", "lineage", "next"];
         let both = [["a", "absent", "0", "1", "{}"], ["b", "absent", "0", "1", "{}"]].concat();
         let reply = redis::from_redis_value(on_book(&redis, &[&of_all[..], &both].concat()));
         reply.map(|reply: Vec<String>| reply[1..].to_vec()).expect("a list")
@@ -197,12 +197,16 @@ fn a_repeated_change_is_recognized_after_many_others() {
 #[test]
 fn a_change_waits_for_the_lost_state_of_an_empty_store() {
     let redis = Redis::start();
-    let put = |known| -> Vec<String> {
-        let change =
-            ["change", "first", "a", "all", "9", known, "lineage", "next", "a", "any", "0", "{}", "{}"];
+    let put = |lineage: &str, revision: u64| -> Vec<String> {
+        let revision = revision.to_string();
+        let change = ["change", "first", "a", "all", "9", lineage, &revision, "lineage", "next"];
+        let change = [&change[..], &["a", "any", "0", "{}", "{}"]].concat();
         redis::from_redis_value(on_book(&redis, &change)).expect("a list")
     };
-    assert_eq!(put("some"), ["lost"]);
-    assert_eq!(put("none")[1], "made");
-    assert_eq!(put("some")[1], "made");
+    assert_eq!(put("lineage", 7), ["lost"]);
+    assert_eq!(put("", 0)[1], "made");
+    assert_eq!(put("lineage", revision_of(&redis, "a"))[1], "made");
+    // The instance has a later state than the store.
+    assert_eq!(put("lineage", u64::pow(2, 52)), ["lost"]);
+    assert_eq!(put("other", u64::pow(2, 52))[1], "made");
 }

@@ -61,7 +61,7 @@ impl Journal {
     /// When another process uses it, it cannot be read or written, or is not such a file.
     pub(crate) fn open(path: PathBuf) -> Result<(Self, Book), String> {
         let unusable = |reason: String| {
-            format!("cannot use the overrides file {} (--overrides-file): {reason}", redact::path(&path))
+            format!("cannot use the records file {} (--records-file): {reason}", redact::path(&path))
         };
         let lock = lock(&sibling(&path, ".lock")).map_err(unusable)?;
         let book = read(&path).map_err(unusable)?;
@@ -178,7 +178,7 @@ fn read(path: &Path) -> Result<Book, String> {
     };
     let length = file.metadata().map_err(|error| error.to_string())?.len();
     if length > MAX_FILE_BYTES {
-        return Err(format!("not a file of overrides: larger than {MAX_FILE_BYTES} bytes"));
+        return Err(format!("not a file of records: larger than {MAX_FILE_BYTES} bytes"));
     }
     let (mut reader, mut line, mut number) = (BufReader::new(file), Vec::new(), 0_usize);
     loop {
@@ -189,7 +189,7 @@ fn read(path: &Path) -> Result<Book, String> {
         }
         number += 1;
         // The error itself may quote the content.
-        let damaged = || format!("not a file of overrides, or damaged at line {number}");
+        let damaged = || format!("not a file of records, or damaged at line {number}");
         if line.len() as u64 > MAX_LINE_BYTES {
             return Err(damaged());
         }

@@ -318,7 +318,7 @@ impl BookReplica {
     pub(crate) fn keep_file(&self) -> Option<String> {
         let revision = self.head().revision;
         let kept = self.journal.lock().as_ref()?.keep(revision);
-        kept.inspect_err(|error| tracing::error!(%error, "cannot keep the overrides file")).ok()
+        kept.inspect_err(|error| tracing::error!(%error, "cannot keep the records file")).ok()
     }
 
     /// Reports that the records of a revision are active.
@@ -335,7 +335,7 @@ impl BookReplica {
 
 fn failure(written: Option<std::io::Result<()>>) -> Option<String> {
     let error = written?.err()?;
-    metrics::STORE_ERRORS.increment(["overrides_file"]);
-    tracing::error!(%error, "cannot write the overrides file");
-    Some(format!("cannot write the overrides file: {error}"))
+    metrics::STORE_ERRORS.increment(["records_file"]);
+    tracing::error!(%error, "cannot write the records file");
+    Some(format!("cannot write the records file: {error}"))
 }
