@@ -346,7 +346,7 @@ def book_cases(redis):
         audited = [b"a" * 3_000] + [b"a" * 3_000 if count > 50 else b""] * (count - 1)
         return [part for at in range(count) for part in (ids[2_000 + at], "any", 0, large, audited[at])]
 
-    most = [202_000, "some", "l"]
+    most = [202_000, "l", 0, "l"]
     yield case("50 records are put where 200,000 have ended", "change", "token", "all", *most, "next", *changes(50))
     yield case("100 records are put, each with an entry of the log", "change", "token", "each", *most, "apart", *changes(100))
     yield case("a page of large records", "since", 0, 500, "page")
