@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use tollgate_proto::tollgate::region::v1 as sent;
 
-use crate::model::{Action, AuditEntry, ControlError, ControlResult, Version};
+use crate::model::{Action, AuditEntry, ControlError, ControlResult, SYSTEM_AUTHOR, Version};
 
 pub use self::sent::{
     ReadRecordsReply as RecordsPage, ReadRulesReply as RulesCopy, RecordChange as CopiedChange, RecordsHead,
@@ -84,9 +84,8 @@ tollgate_core::named! {
     }
 }
 
-pub(super) fn audit(region: &str, action: Action, subject: String) -> AuditEntry {
-    let audit = AuditEntry::restored(action, subject);
-    AuditEntry { comment: format!("copied from region {region}"), ..audit }
+pub(super) fn audit(region: &str, subject: String) -> AuditEntry {
+    AuditEntry::new(SYSTEM_AUTHOR, Action::Copy, subject, format!("copied from region {region}"))
 }
 
 pub(crate) fn check_version(copy: &VersionCopy) -> ControlResult<()> {

@@ -64,6 +64,10 @@ pub enum Action {
     ResetCounter,
     /// Refunded hits to a counter.
     RefundCounter,
+    /// Restored what the store had lost.
+    Restore,
+    /// Copied what another region writes.
+    Copy,
 }
 
 /// Author of changes that no operator made.
@@ -116,8 +120,8 @@ impl AuditEntry {
     }
 
     /// An entry for state that the store had lost and an instance restored.
-    pub(super) fn restored(action: Action, subject: String) -> Self {
-        Self::new(SYSTEM_AUTHOR, action, subject, "restored: the store had lost it".to_owned())
+    pub(super) fn restored(subject: String) -> Self {
+        Self::new(SYSTEM_AUTHOR, Action::Restore, subject, "restored: the store had lost it".to_owned())
     }
 }
 

@@ -12,10 +12,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use super::ReadRules;
+use crate::Control;
 use crate::book::{BookName, RecordChange, RecordKey};
 use crate::copies::{CopyClaim, RecordsHead, RecordsPage, audit, source_in};
 use crate::redis::book::{self, CopySources, CopyStep, STEP_CHANGES};
-use crate::{Action, Control};
 
 /// Copies records, and retries whole copies that fail.
 #[derive(Debug, Default)]
@@ -189,7 +189,7 @@ impl<'c> Copying<'c> {
     ) -> Result<(), String> {
         let redis = self.control.copied_store().map_err(|error| error.to_string())?;
         let subject = format!("{} changes of records", self.changes + changes.len());
-        let audit = audit(self.region, Action::SetOverride, subject);
+        let audit = audit(self.region, subject);
         let sources = CopySources { before: &self.source, after, revision };
         match book::adopt(&redis.client, step, sources, changes, &audit).await {
             Ok(true) => Ok(()),

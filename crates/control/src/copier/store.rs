@@ -9,7 +9,7 @@ use crate::copies::{CopiedRecords, VersionCopy, audit, check_version};
 use crate::redis::reply::{Parts, argument, bytes, list, malformed, number, text, to_json};
 use crate::redis::{ATTEMPT_TIMEOUT, Operation, Redis, book, versions};
 use crate::{
-    Action, AuditEntry, Control, ControlError, ControlResult, CopyClaim, RecordsHead, RecordsPage, RulesCopy,
+    AuditEntry, Control, ControlError, ControlResult, CopyClaim, RecordsHead, RecordsPage, RulesCopy,
 };
 
 /// Copies.
@@ -83,7 +83,7 @@ impl Control {
         let redis = self.copied_store()?;
         let Some(version) = version.filter(|_| self.source().has_versions()) else { return Ok(false) };
         check_version(&version)?;
-        let audit = audit(region, Action::Apply, format!("version {}", version.number));
+        let audit = audit(region, format!("version {}", version.number));
         let is_adopted = adopt_version(redis, &claim.version, version, &audit).await?;
         if is_adopted {
             self.0.changed.notify_one();

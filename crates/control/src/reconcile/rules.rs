@@ -10,8 +10,8 @@ use tollgate_runtime::task_slot::TaskSlot;
 
 use crate::stored::{Connectivity, FilesPresence, Restore, StoreHead, StoredVersion, VersionId};
 use crate::{
-    Action, AuditEntry, Control, ControlError, Draft, Files, Version, bounds::truncated, handle::Backend,
-    metrics, model::SYSTEM_AUTHOR, redis::versions,
+    AuditEntry, Control, ControlError, Draft, Files, Version, bounds::truncated, handle::Backend, metrics,
+    model::SYSTEM_AUTHOR, redis::versions,
 };
 
 /// Time between two attempts to import the directory's files as the first version.
@@ -321,7 +321,7 @@ async fn restore(
     // A store in this process loses nothing.
     let Backend::Redis(redis) = &control.0.backend else { return LoadResult::Changed };
     let number = active.version.number;
-    let audit = AuditEntry::restored(Action::Apply, format!("version {number}"));
+    let audit = AuditEntry::restored(format!("version {number}"));
     match versions::restore_version(redis, active, audit, connectivity).await {
         Ok(Restore::Restored) => {
             metrics::STORE_ERRORS.increment(["lost"]);

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Maximum number of changes that are read by one step; fewer if they are large.
-pub(crate) const PAGE_CHANGES: usize = 500;
+pub(crate) const PAGE_CHANGES: usize = if cfg!(test) { 3 } else { 500 };
 
 /// Number of changes that are stored by one step: it occupies Redis for a few milliseconds if they are large.
 pub(crate) const STEP_CHANGES: usize = 50;

@@ -1,22 +1,20 @@
 //! Reconciles the books with the store, and activates their records.
 
+mod plan;
+
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep};
-use tokio::{sync::mpsc, task::spawn_blocking};
+use tokio::{task::spawn_blocking, time::Instant};
 use tollgate_core::clock::now_ms;
 use tollgate_rules::OverrideTarget;
 use tollgate_runtime::task_slot::TaskSlot;
 use tollgate_store::local::recheck_bans;
 
+use self::plan::{Plan, apply};
 use crate::book::{Book, BookHead, BookName, Stamps};
-use crate::redis::Redis;
-use crate::redis::book::{self, ChangesPage};
 use crate::{
-    Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus, compile_lists,
-    handle::Backend,
-    metrics,
-    stored::{Restore, StoreHead},
+    Control, ControlError, ControlResult, RulesStatus, compile_lists, handle::Backend, metrics,
+    stored::StoreHead,
 };
 
 /// Longest wait for an end; a later one is checked again then.
@@ -25,12 +23,6 @@ const MAX_END_WAIT_MS: u64 = 3_600_000;
 /// each request checks the end of its override anyway.
 const ACTIVATION_INTERVAL: Duration = Duration::from_millis(100);
 const ACTIVATION_PART: u32 = 20;
-/// Number of records for each millisecond over which instances spread the restoration of lost ones, and the longest
-/// spread.
-const CHANGES_PER_SPREAD_MS: usize = 100;
-const MAX_SPREAD_MS: u64 = 500;
-/// Pages of changes that are fetched before earlier ones are read.
-const PAGES_AHEAD: usize = 2;
 
 /// Reconciles the books.
 pub(super) struct BookReconciler {
@@ -56,8 +48,10 @@ struct Active {
     unmatched: usize,
     /// Why list entries or switches are omitted.
     omitted: Vec<String>,
-    /// Why the books of the store are not all read.
-    unread: Vec<String>,
+    /// Why records that were read last are omitted.
+    unreadable: Vec<String>,
+    /// Why a book could not be read.
+    failures: Vec<String>,
 }
 
 /// Records that were activated.
@@ -107,7 +101,7 @@ impl BookReconciler {
         let steps: Vec<_> = BookName::ALL.into_iter().zip(&head.books).map(plan).collect();
         if steps.iter().all(|(_, plan, ..)| *plan == Plan::Nothing) {
             self.control.0.books().iter().for_each(|book| book.loaded());
-            self.active.unread.clear();
+            self.active.failures.clear();
             if self.stamps() != self.active.stamps {
                 self.activate();
             } else {
@@ -116,15 +110,18 @@ impl BookReconciler {
             return;
         }
         let (control, status, snapshot) = (self.control.clone(), self.status.clone(), self.snapshot.clone());
-        let mut active = Active { unread: Vec::new(), ..self.active.clone() };
+        let mut active = self.active.clone();
+        (active.unreadable, active.failures) = Default::default();
         self.task.start(async move {
             for (name, plan, held, store) in steps {
                 match apply(&control, name, plan, held, &store).await {
                     Ok(problems) => {
                         control.0.book(name).loaded();
-                        active.unread.extend(problems);
+                        active.unreadable.extend(problems);
                     }
-                    Err(error) => active.unread.push(format!("the current records are not active: {error}")),
+                    Err(error) => {
+                        active.failures.push(format!("the current records are not active: {error}"))
+                    }
                 }
             }
             let activated = activate(control, status, snapshot, active).await?;
@@ -150,7 +147,7 @@ impl BookReconciler {
         let mut is_current = false;
         match finished {
             Ok(Activated { active, unmatched, took, was_read }) => {
-                is_current = was_read && active.unread.is_empty();
+                is_current = was_read && active.failures.is_empty();
                 let rest = ACTIVATION_INTERVAL.max(took * ACTIVATION_PART);
                 self.rested = Some(now + rest);
                 if let (true, Some(reason)) = (active.unmatched != self.active.unmatched, unmatched) {
@@ -158,7 +155,7 @@ impl BookReconciler {
                 }
                 self.active = active;
             }
-            Err(error) => self.active.unread = vec![error.to_string()],
+            Err(error) => self.active.failures = vec![error.to_string()],
         }
         self.report();
         let ends = self.control.0.books().into_iter().filter_map(|book| book.with(Book::next_end));
@@ -172,196 +169,13 @@ impl BookReconciler {
 
     /// Reports why some records are not active, if so.
     fn report(&self) {
-        let problems = [&*self.active.unread, &*self.active.omitted].concat();
+        let Active { omitted, unreadable, failures, .. } = &self.active;
+        let problems = [&**failures, unreadable, omitted].concat();
         let problem = (!problems.is_empty()).then(|| problems.join("; "));
         if let Some(problem) = self.status.set_problem(|state| &mut state.records_problem, problem) {
             tracing::error!(%problem, "records are not active");
         }
     }
-}
-
-/// Steps that a state of the store calls for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Plan {
-    Nothing,
-    /// Fetch what has later revisions.
-    Changes,
-    /// Fetch everything in place of what is held.
-    Everything,
-    /// Restore what has later revisions than this one and the store lacks, then fetch everything.
-    Restore(u64),
-}
-
-impl Plan {
-    /// The steps of an instance that holds `held`.
-    fn of(held: &BookHead, store: &BookHead) -> Self {
-        match () {
-            () if store.lineage.is_empty() && held.revision == 0 => Self::Nothing,
-            // What was set over another store stays; removals up to the floor are forgotten.
-            () if store.lineage != held.lineage && held.revision > 0 => Self::Restore(store.floor),
-            () if store.lineage != held.lineage => Self::Everything,
-            () if store.revision < held.revision => Self::Restore(restored_from(store.revision, held, store)),
-            () if store.epoch != held.epoch || store.floor > held.revision => Self::Everything,
-            () if store.revision > held.revision => Self::Changes,
-            () => Self::Nothing,
-        }
-    }
-}
-
-/// The revision after which an instance restores what it holds to a store with which it has one in common: that one, unless
-/// the last restoration was later, which may have restored records with earlier revisions.
-///
-/// Removals up to the floor are forgotten.
-fn restored_from(common: u64, held: &BookHead, store: &BookHead) -> u64 {
-    if common >= held.epoch { common.max(store.floor) } else { store.floor }
-}
-
-/// Makes a book of this instance and that of the store equal. Returns why some were omitted.
-async fn apply(
-    control: &Control,
-    name: BookName,
-    plan: Plan,
-    held: BookHead,
-    store: &BookHead,
-) -> ControlResult<Vec<String>> {
-    let Backend::Redis(redis) = &control.0.backend else { return Ok(Vec::new()) };
-    match plan {
-        Plan::Nothing => Ok(Vec::new()),
-        Plan::Changes => fetch_changes(control, redis, name, held, store).await,
-        Plan::Everything => {
-            let is_same = held.revision > 0 && held.lineage == store.lineage;
-            let common = match is_same {
-                true => book::since(&redis.client, name, held.revision, true).await?.common,
-                false => None,
-            };
-            if let Some(common) = common {
-                let from = restored_from(common, &held, store);
-                restore(control, redis, name, from, store).await?;
-            }
-            fetch_everything(control, redis, name).await
-        }
-        Plan::Restore(from) => {
-            restore(control, redis, name, from, store).await?;
-            fetch_everything(control, redis, name).await
-        }
-    }
-}
-
-/// Fetches what has later revisions. If the store has lost changes that this instance holds, and others were made since, restores
-/// these before.
-async fn fetch_changes(
-    control: &Control,
-    redis: &Redis,
-    name: BookName,
-    held: BookHead,
-    store: &BookHead,
-) -> ControlResult<Vec<String>> {
-    let (mut next, mut problems, mut before) = (Some(held.revision), Vec::new(), held.clone());
-    while let Some(from) = next {
-        let page = book::since(&redis.client, name, from, from == held.revision).await?;
-        if let Some(common) = page.common {
-            restore(control, redis, name, restored_from(common, &held, store), store).await?;
-            return fetch_everything(control, redis, name).await;
-        }
-        before = continued(&before, &page)?;
-        next = page.next;
-        // Until the last page the state is the one before: its revision is one that the store had.
-        let head = if next.is_none() { before.clone().in_epoch_of(&held) } else { held.clone() };
-        let control = control.clone();
-        let recorded = spawn_blocking(move || {
-            let (changes, mut problems) = page.changes();
-            problems.extend(control.0.book(name).record(&changes, |book| book.head = head));
-            problems
-        });
-        problems.extend(recorded.await?);
-    }
-    Ok(problems)
-}
-
-/// The state of a page, if it continues the one before. Otherwise the store has lost changes meanwhile, and what was read is
-/// incomplete.
-fn continued(before: &BookHead, page: &ChangesPage) -> ControlResult<BookHead> {
-    if page.head.lineage != before.lineage || page.head.revision < before.revision {
-        return Err(ControlError::Unavailable("the store has lost records meanwhile".to_owned()));
-    }
-    Ok(page.head.clone())
-}
-
-/// Fetches everything in place of what is held.
-async fn fetch_everything(control: &Control, redis: &Redis, name: BookName) -> ControlResult<Vec<String>> {
-    let (pages, mut fetched) = mpsc::channel::<ChangesPage>(PAGES_AHEAD);
-    let control = control.clone();
-    // A page is read while the store makes the next one.
-    let replaced = spawn_blocking(move || {
-        let (mut problems, mut book, mut is_first) = (Vec::new(), Book::default(), true);
-        while let Some(page) = fetched.blocking_recv() {
-            let (head, is_last) = (page.head.clone(), page.next.is_none());
-            let (changes, unreadable) = page.changes();
-            problems.extend(unreadable);
-            // An invalid one, which a newer release may have written, is omitted.
-            let invalid = changes.into_iter().filter_map(|change| book.apply(change).err());
-            problems.extend(invalid.map(|error| format!("a record is omitted: {error}")));
-            book.head = if is_first { head } else { head.in_epoch_of(&book.head) };
-            is_first = false;
-            if is_last {
-                problems.extend(control.0.book(name).replace(book));
-                return problems;
-            }
-        }
-        // The store did not respond.
-        problems
-    });
-    let (mut next, mut before) = (Some(0), None);
-    while let Some(from) = next {
-        let page = book::since(&redis.client, name, from, false).await?;
-        before = Some(continued(before.as_ref().unwrap_or(&page.head), &page)?);
-        next = page.next;
-        if pages.send(page).await.is_err() {
-            // The thread has panicked.
-            break;
-        }
-    }
-    drop(pages);
-    Ok(replaced.await?)
-}
-
-/// Restores what the store has lost, or what was set over another store, without what has a later revision there: all with
-/// later revisions than `from`.
-async fn restore(
-    control: &Control,
-    redis: &Redis,
-    name: BookName,
-    from: u64,
-    store: &BookHead,
-) -> ControlResult<()> {
-    let count = control.0.book(name).with(Book::len);
-    let spread = MAX_SPREAD_MS.min((count / CHANGES_PER_SPREAD_MS) as u64);
-    sleep(Duration::from_millis(fastrand::u64(0..=spread))).await;
-    let (head, changes) = control
-        .0
-        .book(name)
-        .with(|book| (book.head.clone(), book.changes_since(from, now_ms()).collect::<Vec<_>>()));
-    if changes.is_empty() && count == 0 {
-        return Ok(());
-    }
-    let (changed, mut kept) = (changes.len(), None);
-    if !store.lineage.is_empty() && store.lineage != head.lineage {
-        let control = control.clone();
-        let keep = spawn_blocking(move || control.0.book(name).keep_file());
-        kept = keep.await?;
-    }
-    let audit = AuditEntry::restored(Action::SetOverride, format!("{changed} changes of {}", name.name()));
-    match book::restore(&redis.client, name, &head, &changes, audit).await? {
-        Restore::Restored => {
-            metrics::STORE_ERRORS.increment(["lost"]);
-            tracing::error!(changes = changed, kept, "restored records that the store lacked");
-        }
-        Restore::Present => {}
-        Restore::Superseded => {
-            tracing::error!(kept, "control store was reset; adopting its records");
-        }
-    }
-    Ok(())
 }
 
 /// Activates the parts of the books that have changed.

@@ -12,7 +12,7 @@ const ACTIONS = {
   apply: 'applied rules', rollback: 'rolled back', add_entry: 'added to a list', remove_entry: 'removed from a list',
   set_switch: 'switched a rule', remove_switch: 'removed a switch',
   set_override: 'overrode a limit', remove_override: 'removed an override', reset_counter: 'reset a counter',
-  refund_counter: 'refunded hits',
+  refund_counter: 'refunded hits', restore: 'restored what was lost', copy: 'copied from a region',
 };
 
 export function audit() {
