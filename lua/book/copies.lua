@@ -94,7 +94,7 @@ OPERATIONS.adopt = function()
     replace(records, KEYS[8], size)
     replace(revisions, KEYS[9], redis.call('ZCARD', KEYS[9]))
     replace(ends, KEYS[10], redis.call('ZCARD', KEYS[10]))
-    -- The copy has no removals: of what was removed before, only its revision tells.
+    -- The copy has no removals: earlier ones than its revision are forgotten.
     redis.call('DEL', removals, heads)
     redis.call('HSET', head, 'floor', ARGV[8])
     redis.call('HSET', head, 'lineage', ARGV[10], 'epoch', text(now_us()))
