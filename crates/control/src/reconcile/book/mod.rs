@@ -120,7 +120,7 @@ impl BookReconciler {
                         active.unreadable.extend(problems);
                     }
                     Err(error) => {
-                        active.failures.push(format!("the current records are not active: {error}"))
+                        active.failures.push(format!("the current records are not active: {error}"));
                     }
                 }
             }
