@@ -45,7 +45,7 @@ async fn held(control: &Control, is_right: impl Fn(&Runtime) -> bool) -> Runtime
     read_until(async || control.runtime().unwrap_or_default(), is_right).await
 }
 
-/// What a store has: the state of its records, and the payload of each by its key; `None` if it does not reply in time.
+/// State of the records of a store, and the payload of each by its key; `None` if it does not reply in time.
 async fn records_in(store: &Control) -> Option<(RecordsHead, BTreeMap<String, Vec<u8>>)> {
     let (mut known, mut all) = (RecordsHead::default(), BTreeMap::new());
     loop {
