@@ -72,15 +72,18 @@ pub(super) async fn apply(
                 true => book::since(&redis.client, name, held.revision, true).await?.common,
                 false => None,
             };
-            if let Some(common) = common {
-                let from = restored_from(common, &held, store);
-                restore(control, redis, name, from, store).await?;
-            }
-            fetch_everything(control, redis, name).await
+            let least = match common {
+                Some(common) => {
+                    let from = restored_from(common, &held, store);
+                    restore(control, redis, name, from, store).await?
+                }
+                None => store.revision,
+            };
+            fetch_everything(control, redis, name, least).await
         }
         Plan::Restore(from) => {
-            restore(control, redis, name, from, store).await?;
-            fetch_everything(control, redis, name).await
+            let least = restore(control, redis, name, from, store).await?;
+            fetch_everything(control, redis, name, least).await
         }
     }
 }
@@ -98,8 +101,8 @@ async fn fetch_changes(
     while let Some(from) = next {
         let page = book::since(&redis.client, name, from, from == held.revision).await?;
         if let Some(common) = page.common {
-            restore(control, redis, name, restored_from(common, &held, store), store).await?;
-            return fetch_everything(control, redis, name).await;
+            let least = restore(control, redis, name, restored_from(common, &held, store), store).await?;
+            return fetch_everything(control, redis, name, least).await;
         }
         before = continued(&before, &page)?;
         next = page.next;
@@ -125,8 +128,13 @@ fn continued(before: &BookHead, page: &ChangesPage) -> ControlResult<BookHead> {
     Ok(page.head.clone())
 }
 
-/// Fetches everything in place of what is held.
-async fn fetch_everything(control: &Control, redis: &Redis, name: BookName) -> ControlResult<Vec<String>> {
+/// Fetches everything in place of what is held, from a store that has at least this revision, unless it has lost it meanwhile.
+async fn fetch_everything(
+    control: &Control,
+    redis: &Redis,
+    name: BookName,
+    least: u64,
+) -> ControlResult<Vec<String>> {
     let (pages, mut fetched) = mpsc::channel::<ChangesPage>(PAGES_AHEAD);
     let control = control.clone();
     // A page is read while the store makes the next one.
@@ -152,7 +160,8 @@ async fn fetch_everything(control: &Control, redis: &Redis, name: BookName) -> C
     let (mut next, mut before) = (Some(0), None);
     while let Some(from) = next {
         let page = book::since(&redis.client, name, from, false).await?;
-        before = Some(continued(before.as_ref().unwrap_or(&page.head), &page)?);
+        let expected = before.unwrap_or_else(|| BookHead { revision: least, ..page.head.clone() });
+        before = Some(continued(&expected, &page)?);
         next = page.next;
         if pages.send(page).await.is_err() {
             // The thread has panicked.
@@ -164,14 +173,14 @@ async fn fetch_everything(control: &Control, redis: &Redis, name: BookName) -> C
 }
 
 /// Restores what the store has lost, or what was set over another store, without what has a later revision there: all with
-/// later revisions than `from`.
+/// later revisions than `from`. Returns the least revision that the store has then.
 async fn restore(
     control: &Control,
     redis: &Redis,
     name: BookName,
     from: u64,
     store: &BookHead,
-) -> ControlResult<()> {
+) -> ControlResult<u64> {
     let count = control.0.book(name).with(Book::len);
     let spread = MAX_SPREAD_MS.min((count / CHANGES_PER_SPREAD_MS) as u64);
     sleep(Duration::from_millis(fastrand::u64(0..=spread))).await;
@@ -180,7 +189,7 @@ async fn restore(
         .book(name)
         .with(|book| (book.head.clone(), book.changes_since(from, now_ms()).collect::<Vec<_>>()));
     if changes.is_empty() && count == 0 {
-        return Ok(());
+        return Ok(store.revision);
     }
     let (changed, mut kept) = (changes.len(), None);
     if !store.lineage.is_empty() && store.lineage != head.lineage {
@@ -197,7 +206,8 @@ async fn restore(
         Restore::Present => {}
         Restore::Superseded => {
             tracing::error!(kept, "control store was reset; adopting its records");
+            return Ok(store.revision);
         }
     }
-    Ok(())
+    Ok(store.revision.max(head.revision))
 }
