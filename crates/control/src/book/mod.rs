@@ -189,9 +189,9 @@ impl BookReplica {
         let mut journal = self.journal.lock();
         let (opened, mut book) = Journal::open(file)?;
         book.sweep(now_ms);
-        let book_is_known = book.head.revision > 0;
+        let is_loaded = book.head.revision > 0;
         *self.book.lock() = book;
-        self.is_loaded.store(book_is_known, Ordering::Relaxed);
+        self.is_loaded.store(is_loaded, Ordering::Relaxed);
         *journal = Some(opened);
         Ok(())
     }

@@ -15,6 +15,8 @@ use tokio::{sync::Notify, time::sleep};
 use tollgate_store::StoreError;
 use tollgate_store::redis::{RedisSettings, Reply};
 
+#[cfg(test)]
+pub(crate) use self::script_client::BOOK_KEYS;
 pub(crate) use self::script_client::{ATTEMPT_TIMEOUT, Operation};
 #[doc(hidden)]
 pub use self::script_client::{BOOK_SCRIPT, CONTROL_SCRIPT};

@@ -243,6 +243,10 @@ fn control_error(error: &StoreError) -> ControlError {
 /// Hash tag of all keys.
 const TAG: &str = "tollgate-rules";
 
+/// Names of the keys of a book, in the order of the script's KEYS. The system's begin with `system-`.
+pub(crate) const BOOK_KEYS: [&str; 7] =
+    ["book", "audit", "records", "record-revisions", "record-removals", "record-ends", "record-heads"];
+
 /// The keys of one installation.
 #[derive(Debug)]
 pub(crate) struct Keys {
@@ -265,26 +269,8 @@ impl Keys {
         let named = |name: &str| format!("{start}{name}").into_bytes();
         Self {
             fixed: ["head", "audit", "instances", "seen", "book", "system-book"].map(named),
-            book: [
-                "book",
-                "audit",
-                "records",
-                "record-revisions",
-                "record-removals",
-                "record-ends",
-                "record-heads",
-            ]
-            .map(named),
-            system_book: [
-                "system-book",
-                "system-audit",
-                "system-records",
-                "system-record-revisions",
-                "system-record-removals",
-                "system-record-ends",
-                "system-record-heads",
-            ]
-            .map(named),
+            book: BOOK_KEYS.map(named),
+            system_book: BOOK_KEYS.map(|name| named(&format!("system-{name}"))),
             bans: ["bans", "ban-records", "watched-bans"].map(named),
             channel: named("changes"),
             start,

@@ -19,7 +19,7 @@ use tollgate_store::redis::{RedisSettings, Script};
 
 use super::super::*;
 use crate::book::{ChangeResult, Expected, NewChange, Record, RecordKey};
-use crate::redis::{BOOK_SCRIPT, Redis, book};
+use crate::redis::{BOOK_KEYS, BOOK_SCRIPT, Redis, book};
 use crate::{Action, AuditEntry, Instance, ListEntry, RulesSource};
 
 /// Copies each of the first keys to the one in its place of the others.
@@ -27,18 +27,6 @@ const COPY: &str = "for i = 1, #KEYS / 2 do \
     if redis.call('EXISTS', KEYS[i]) == 1 then redis.call('COPY', KEYS[i], KEYS[#KEYS / 2 + i], 'REPLACE') \
     else redis.call('DEL', KEYS[#KEYS / 2 + i]) end end return 1";
 const FLUSH: &str = "redis.call('DEL', unpack(KEYS)) return 1";
-
-/// Names of the keys that a store loses.
-const KEYS: [&str; 8] = [
-    "book",
-    "audit",
-    "records",
-    "record-revisions",
-    "record-removals",
-    "record-ends",
-    "record-heads",
-    "head",
-];
 
 /// A server that ends with the test.
 struct Server {
@@ -192,7 +180,7 @@ impl History {
     /// Runs a script on the keys of the store, and then on those of the snapshot, or in the other order.
     async fn run(&self, script: &'static str, places: &[&str]) {
         let redis = self.redis();
-        let named = |place: &&str| KEYS.map(|key| redis.client.keys.named(&format!("{place}{key}")));
+        let named = |place: &&str| BOOK_KEYS.map(|key| redis.client.keys.named(&format!("{place}{key}")));
         let keys: Vec<Vec<u8>> = places.iter().flat_map(named).collect();
         let slot = tollgate_store::key::slot_of(b"tollgate-rules");
         let script = Script::new(script);
