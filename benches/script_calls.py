@@ -367,7 +367,7 @@ def book_cases(redis):
         "adopt", "token", "audit", "s", "s", 1, "end", "l", 200_000, 200_000, more=gathered,
     )
     restored = [part for at in range(50) for part in (first + 400_000 + at, ids[2_000 + at], 1, large)]
-    yield case("50 records are restored", "restore", "token", "audit", "l", 1, "last", *restored)
+    yield case("50 records are restored", "restore", "token", "audit", "l", 1, "last", 0, "first", *restored)
 
 
 def fleet_cases(redis):

@@ -1,19 +1,23 @@
 -- Restoration of records that the store has lost, or that were set over another store.
 
--- Restores changes, each unless the store has the same or a later one. ARGV: the token, the audit log
--- entry, the lineage, the last revision of the instance, 'more' or 'last' for a part of them, and for each change its
--- revision, its id, its end or '0', and its payload, or '' of a removal. Replies 'made', 'kept' after the last part if
--- the store lacked nothing, or 'other' if it has another lineage and is a copy of another region's.
+-- Restores changes, each unless the store has the same or a later one. ARGV: the token, the audit log entry, the lineage, the
+-- last revision of the instance, 'more' or 'last' for a part of them, the revision after which they are, 'first' or 'next'
+-- for a further part, and for each change its revision, its id, its end or '0', and its payload, or '' of a removal. Replies
+-- 'made', 'kept' after the last part if the store lacked nothing, 'other' if it has another lineage and is a copy of another
+-- region's, or 'lost' if it has lost meanwhile what comes before these changes.
 OPERATIONS.restore = function()
   drop_incomplete()
   local state = redis.call('HMGET', head, 'lineage', 'source')
+  if last_revision() < tonumber(ARGV[9]) or ARGV[10] == 'next' and not state[1] then
+    return 'lost'
+  end
   local lineage = state[1] or ARGV[6]
   if lineage ~= ARGV[6] and state[2] then
     return 'other'
   end
   redis.call('HSET', head, 'lineage', lineage)
   local restored = 0
-  for i = 9, #ARGV, 4 do
+  for i = 11, #ARGV, 4 do
     local revision, id = tonumber(ARGV[i]), ARGV[i + 1]
     local known = redis.call('ZMSCORE', revisions, id)[1] or redis.call('ZMSCORE', removals, id)[1]
     if not known or tonumber(known) < revision then

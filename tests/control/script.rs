@@ -67,7 +67,7 @@ fn revision_of(redis: &Redis, key: &str) -> u64 {
 /// Restores a record with a payload and a revision; returns the result.
 fn restore(redis: &Redis, lineage: &str, (key, revision, payload): (&str, u64, &str)) -> String {
     let revision = revision.to_string();
-    let of_all = ["restore", "first", "restored", "{}", lineage, &revision, "last"];
+    let of_all = ["restore", "first", "restored", "{}", lineage, &revision, "last", "0", "first"];
     said(on_book(redis, &[&of_all[..], &[&revision, key, "0", payload]].concat()))
 }
 
@@ -209,4 +209,17 @@ fn a_change_waits_for_the_lost_state_of_an_empty_store() {
     // The instance has a later state than the store.
     assert_eq!(put("lineage", u64::pow(2, 52)), ["lost"]);
     assert_eq!(put("other", u64::pow(2, 52))[1], "made");
+}
+
+#[test]
+fn a_restoration_stops_if_the_store_has_lost_what_comes_before() {
+    let redis = Redis::start();
+    let restore = |from: &str, place: &str| {
+        let of_all = ["restore", "first", "t", "{}", "lineage", "9", "last", from, place];
+        said(on_book(&redis, &[&of_all[..], &["9", "a", "0", "{}"]].concat()))
+    };
+    assert_eq!((restore("7", "first"), restore("0", "next")), ("lost".to_owned(), "lost".to_owned()));
+    assert_eq!((records(&redis).len(), in_head(&redis, "lineage")), (0, None));
+    assert_eq!(restore("0", "first"), "made");
+    assert_eq!(restore("7", "next"), "kept");
 }

@@ -217,19 +217,23 @@ fn stored(record: Option<&Record>) -> ControlResult<[Vec<u8>; 2]> {
     Ok([argument(record.ends_at_ms().unwrap_or_default()), to_json(record)?])
 }
 
-/// Restores changes that the store lacks, up to the revision of `head`; not if it has another lineage and is a copy of another
-/// region's.
+/// Restores changes after the revision `from` that the store lacks, up to the revision of `head`; not if it has another lineage
+/// and is a copy of another region's.
+///
+/// # Errors
+/// When the store does not respond, or has lost meanwhile what comes before the changes.
 pub(crate) async fn restore(
     client: &ScriptClient,
     book: BookName,
     head: &BookHead,
+    from: u64,
     changes: &[RecordChange],
     audit: AuditEntry,
 ) -> ControlResult<Restore> {
     let (token, audit) = (token(), to_json(&audit)?);
     // Of a store in this process.
     let lineage = if head.lineage.is_empty() { &token } else { &head.lineage };
-    let mut parts = changes.chunks(STEP_CHANGES).peekable();
+    let (mut parts, mut place) = (changes.chunks(STEP_CHANGES).peekable(), "first");
     loop {
         let part = parts.next().unwrap_or_default();
         let is_last = parts.peek().is_none();
@@ -239,13 +243,21 @@ pub(crate) async fn restore(
             lineage.as_str().into(),
             argument(head.revision),
             if is_last { "last".into() } else { "more".into() },
+            argument(from),
+            place.into(),
         ];
+        place = "next";
         for change in part {
             arguments.extend(change_arguments(change)?);
         }
         let operation = Operation::of_book(book, "restore").with(arguments);
-        let words = [("made", Restore::Restored), ("kept", Restore::Present), ("other", Restore::Superseded)];
-        let restored = result_of(client.run(&operation).await?, words)?;
+        let words = [
+            ("made", Ok(Restore::Restored)),
+            ("kept", Ok(Restore::Present)),
+            ("other", Ok(Restore::Superseded)),
+            ("lost", Err(ControlError::Unavailable("the store has lost records meanwhile".to_owned()))),
+        ];
+        let restored = result_of(client.run(&operation).await?, words)??;
         if is_last || restored != Restore::Restored {
             return Ok(restored);
         }

@@ -198,7 +198,7 @@ async fn restore(
         kept = keep.await?;
     }
     let audit = AuditEntry::restored(format!("{changed} changes of {}", name.name()));
-    match book::restore(&redis.client, name, &head, &changes, audit).await? {
+    match book::restore(&redis.client, name, &head, from, &changes, audit).await? {
         Restore::Restored => {
             metrics::STORE_ERRORS.increment(["lost"]);
             tracing::error!(changes = changed, kept, "restored records that the store lacked");

@@ -255,7 +255,7 @@ impl History {
     /// A step, after which all must be known that is known before by what it does not destroy.
     async fn step(&mut self) -> Outcome {
         let held: Vec<Known> = (0..self.instances.len()).map(|at| self.held(at)).collect();
-        let remaining = match self.random.u8(..24) {
+        let remaining = match self.random.u8(..26) {
             0..12 => {
                 let before = self.all_known().await;
                 self.change().await?;
@@ -287,10 +287,23 @@ impl History {
                 self.run(COPY, &["snapshot-", ""]).await;
                 latest(held.into_iter().chain([self.snapshot.clone()]))
             }
-            _ => {
+            23 => {
                 self.has_losses = true;
                 self.run(FLUSH, &[""]).await;
                 latest(held)
+            }
+            // A loss while an instance reconciles.
+            _ => {
+                self.has_losses = true;
+                let (at, is_flush) = (self.any(), self.random.bool());
+                let lose = async {
+                    match is_flush {
+                        true => self.run(FLUSH, &[""]).await,
+                        false => self.run(COPY, &["snapshot-", ""]).await,
+                    }
+                };
+                tokio::join!(self.reconcile(at), lose);
+                latest(held.into_iter().chain((!is_flush).then(|| self.snapshot.clone())))
             }
         };
         let now = self.all_known().await;
