@@ -15,7 +15,7 @@ end
 local function revision_of(key, now)
   local ends_at = redis.call('ZMSCORE', ends, key)[1]
   if ends_at and tonumber(ends_at) * 1000 <= now then
-    drop(ACTIVE, key)
+    finish(key)
   end
   return redis.call('ZMSCORE', revisions, key)[1]
 end
@@ -42,6 +42,9 @@ local function repeated()
   return reply
 end
 
+-- Time after its last entry for which the system's log, which has keys of clients, is kept: 30 days, in milliseconds.
+local MAX_SYSTEM_AUDIT_MS = 2592000000
+
 -- Appends an entry to the log. One of the system's log gets an id that no entry of the operators' log has, so that both can be
 -- read as one.
 local function append(now, entry)
@@ -49,6 +52,7 @@ local function append(now, entry)
     local id = string.format('%.0f-4294967296', math.floor(now / 1000))
     local added = redis.pcall('XADD', audit, 'MAXLEN', '=', MAX_AUDIT_ENTRIES, id, 'token', ARGV[4], 'entry', entry)
     if type(added) ~= 'table' then
+      redis.call('PEXPIRE', audit, MAX_SYSTEM_AUDIT_MS)
       return
     end
     -- There is one of this millisecond, or the clock was put back.

@@ -64,15 +64,15 @@ OPERATIONS.since = function()
 end
 
 -- Replies the same to another region, with 'part' for the changes after a revision of its copy, or 'whole' if the copy
--- has to begin anew: then for all changes. ARGV: the lineage, the revision and the epoch of which it is a copy, 'first',
+-- has to begin anew, also because it has changes that this store has lost: then for all changes. ARGV: the lineage, the revision and the epoch of which it is a copy, 'first',
 -- or 'next' for a further page, and the maximum number of changes.
 OPERATIONS.read = function()
   drop_incomplete()
   local state = redis.call('HMGET', head, 'lineage', 'revision', 'epoch', 'floor')
   local lineage, epoch, from = state[1] or '', state[3] or '0', tonumber(ARGV[5])
   local is_copy = ARGV[4] == lineage and ARGV[6] == epoch and from <= tonumber(state[2] or '0')
-  local has_removals = ARGV[7] == 'next' or from >= tonumber(state[4] or '0')
-  local is_part = is_copy and has_removals
+  local is_complete = from >= tonumber(state[4] or '0') and not common_revision(ARGV[5])
+  local is_part = is_copy and (ARGV[7] == 'next' or is_complete)
   local reply = { lineage, state[2] or '0', epoch, is_part and 'part' or 'whole' }
   return add_changes(reply, is_part and ARGV[5] or '0', ARGV[8])
 end

@@ -44,10 +44,15 @@ local function trim()
   end
 end
 
+-- Removes a record that has ended. The removal has its revision, so that what it had replaced never returns.
+local function finish(id)
+  apply(ACTIVE, id, redis.call('ZMSCORE', revisions, id)[1], '0', '')
+end
+
 -- Removes some that have ended. Instances drop these by themselves.
 local function sweep(now)
   local ended = redis.call('ZRANGEBYSCORE', ends, '-inf', text(now / 1000), 'LIMIT', 0, MAX_SWEPT)
   for _, id in ipairs(ended) do
-    drop(ACTIVE, id)
+    finish(id)
   end
 end

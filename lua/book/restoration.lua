@@ -29,6 +29,8 @@ OPERATIONS.restore = function()
   if restored > 0 then
     diverge()
     redis.call('HINCRBY', head, 'restored', restored)
+    -- Instances may be past the revisions that were restored, so they fetch all again, also if the last part is never made.
+    redis.call('HSET', head, 'epoch', text(now_us()))
   end
   if ARGV[8] == 'last' then
     local last = math.max(last_revision(), tonumber(ARGV[7]))
@@ -38,8 +40,7 @@ OPERATIONS.restore = function()
       set_revision(last)
       return 'kept'
     end
-    -- Instances may be past the revisions that were restored, so they fetch all again. A revision of its own distinguishes
-    -- the state from the one before, to which a failover may lead.
+    -- A revision of its own distinguishes the state from the one before, to which a failover may lead.
     last = math.max(last + 1, now_us())
     redis.call('HSET', head, 'epoch', text(last))
     commit(ARGV[4], ARGV[5])

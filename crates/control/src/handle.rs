@@ -27,8 +27,10 @@ pub(crate) struct Inner {
     pub(crate) backend: Backend,
     /// Unique id of this instance.
     instance: String,
-    /// Notifies the reconciler that something may have changed.
+    /// Notifies the reconciler of a change by this instance.
     pub(crate) changed: Arc<Notify>,
+    /// Notifies it of a change by any instance.
+    pub(crate) notified: Arc<Notify>,
     /// Events that are not logged yet.
     pub(crate) events: EventQueue,
     /// Whether the store responded to the last heartbeat.
@@ -77,6 +79,7 @@ impl Control {
             backend,
             instance: instance_id(),
             changed: Arc::default(),
+            notified: Arc::default(),
             events: EventQueue::default(),
             is_reachable: AtomicBool::new(false),
             writing_region: ArcSwapOption::empty(),
@@ -227,7 +230,7 @@ impl Control {
         match self.shared_store() {
             // There are no other instances.
             None => pending().await,
-            Some(redis) => redis.subscribe(&self.0.changed).await,
+            Some(redis) => redis.subscribe(&self.0.notified).await,
         }
     }
 

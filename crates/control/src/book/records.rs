@@ -174,16 +174,26 @@ impl Book {
         }
     }
 
-    /// Drops the records that have ended at `now_ms`.
+    /// Drops the records that have ended at `now_ms`, each as by a removal of its revision, so that what it had replaced never
+    /// returns.
     pub(crate) fn sweep(&mut self, now_ms: u64) {
         let before = (self.overrides.len(), self.others.len());
-        self.overrides.retain(|_, held| held.stated.is_active_at(now_ms));
-        self.others.retain(|_, (_, record)| is_active(record.ends_at_ms(), now_ms));
+        let removals = &mut self.removals;
+        let mut is_kept = |key: RecordKey, revision: u64, ends_at_ms: Option<u64>| {
+            let is_active = is_active(ends_at_ms, now_ms);
+            if !is_active {
+                removals.insert(key, revision);
+            }
+            is_active
+        };
+        self.overrides.retain(|key, held| is_kept(*key, held.revision, held.stated.ends_at_ms));
+        self.others.retain(|key, (revision, record)| is_kept(*key, *revision, record.ends_at_ms()));
         self.stamps.lists += u64::from(self.others.len() < before.1);
         if self.overrides.len() < before.0 {
             self.stamps.overrides += 1;
             self.texts.retain(|text| Arc::strong_count(text) > 1);
         }
+        self.trim();
     }
 
     /// The overrides for enforcement.
@@ -249,19 +259,31 @@ impl Book {
         (page, found.next().is_some())
     }
 
-    /// All changes with a later revision than `revision`, in their order, without records that have ended at `now_ms`.
+    /// Whether this book has each record of another one with a later revision than `from` that has not ended at `now_ms`, or a
+    /// later change of it.
+    pub(crate) fn has_changes_of(&self, other: &Self, from: u64, now_ms: u64) -> bool {
+        other.changes_since(from, now_ms).all(|RecordChange { revision, key, record }| {
+            let known = self.revision_of(key, 0).or(self.removals.get(&key).copied());
+            known.map_or(record.is_none(), |known| known >= revision)
+        })
+    }
+
+    /// All changes with a later revision than `revision`, in their order; of records that have ended at `now_ms`, removals.
     pub(crate) fn changes_since(&self, revision: u64, now_ms: u64) -> impl Iterator<Item = RecordChange> {
         let overrides =
             self.overrides.iter().map(|(key, held)| (held.revision, *key, held.stated.ends_at_ms));
         let others =
             self.others.iter().map(|(key, (revision, record))| (*revision, *key, record.ends_at_ms()));
-        let put = overrides.chain(others).filter(|(_, _, end)| is_active(*end, now_ms));
-        let removed = self.removals.iter().map(|(key, revision)| (*revision, *key, None));
-        let changes = put.chain(removed).map(|(revision, key, _)| (revision, key));
-        let mut changes: Vec<_> = changes.filter(|(changed, _)| *changed > revision).collect();
+        let put = overrides.chain(others).map(move |(at, key, end)| (at, key, is_active(end, now_ms)));
+        let removed = self.removals.iter().map(|(key, revision)| (*revision, *key, false));
+        let mut changes: Vec<_> = put.chain(removed).filter(|(changed, ..)| *changed > revision).collect();
         changes.sort_unstable();
-        let change = |(revision, key)| RecordChange { revision, key, record: self.get(key) };
-        changes.into_iter().map(change)
+        let record = |key, is_put: bool| if is_put { self.get(key) } else { None };
+        changes.into_iter().map(move |(revision, key, is_put)| RecordChange {
+            revision,
+            key,
+            record: record(key, is_put),
+        })
     }
 }
 
@@ -330,6 +352,23 @@ pub(super) mod tests {
         };
         assert_eq!([9, 10, 20, 30].map(swept), [(3, 3), (2, 4), (1, 5), (1, 5)]);
         assert_eq!(book.compiled().all.len(), 1);
+    }
+
+    #[test]
+    fn what_a_record_had_replaced_never_returns_after_its_end() {
+        let mut book = Book::default();
+        let put = |revision, end| {
+            let record = Record::Override(entry("a", 5, end));
+            RecordChange { revision, key: record.key(), record: Some(record) }
+        };
+        book.apply(put(2, Some(10))).expect("valid");
+        let removal = |change: &RecordChange| change.revision == 2 && change.record.is_none();
+        assert!(book.changes_since(0, 10).all(|change| removal(&change)));
+        book.sweep(10);
+        book.apply(put(1, None)).expect("valid");
+        assert_eq!((book.len(), all(&book).iter().all(removal)), (0, true));
+        book.apply(put(3, None)).expect("valid");
+        assert_eq!(book.len(), 1);
     }
 
     proptest! {

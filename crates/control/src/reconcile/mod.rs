@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Neither waits for the other. A failed step is retried after a later heartbeat; until then the former state stays
-//! active, and records end on time. However much is changed, heartbeats are at least 100 ms apart.
+//! active, and records end on time. However much is changed, heartbeats are at least 100 ms apart, or 20 ms for changes by
+//! this instance.
 //!
 //! A notification reaches all instances at once. Each waits for a random time, so that hundreds of them do not keep Redis
 //! from decisions.
@@ -41,6 +42,8 @@ const NOTIFICATION_DELAY: Duration = Duration::from_millis(5);
 const MAX_NOTIFICATION_SPREAD_MS: u64 = 200;
 /// Shortest time between two heartbeats.
 const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
+/// The same after a change by this instance, whose caller waits for it.
+const OWN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Reconciles this instance with the store until dropped.
 #[derive(Debug)]
@@ -56,8 +59,8 @@ struct ReconcileTask {
     started_at_ms: u64,
     active_domains: ActiveDomains,
     in_flight: TaskSlot<ControlResult<StoreHead>>,
-    /// Whether there was a notification after the heartbeat in flight began.
-    is_notified: bool,
+    /// Time of the next heartbeat, after the one in flight, besides the regular ones.
+    due: Option<Instant>,
     /// When the last heartbeat began.
     heartbeat_at: Option<Instant>,
     /// Present if rules come from this store.
@@ -85,7 +88,7 @@ impl Reconciler {
             started_at_ms: now_ms(),
             active_domains,
             in_flight: TaskSlot::default(),
-            is_notified: false,
+            due: None,
             heartbeat_at: None,
             rules: rules.map(|rules| RulesReconciler::new(control.clone(), rules)),
             book: BookReconciler::new(control.clone(), status.clone(), snapshot),
@@ -110,45 +113,40 @@ impl ReconcileTask {
     async fn run(mut self) -> Infallible {
         let mut ticks = interval(HEARTBEAT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let changed = Arc::clone(&self.control.0.changed);
+        let [changed, notified] = [&self.control.0.changed, &self.control.0.notified].map(Arc::clone);
         loop {
             let end = self.book.next_end;
             select! {
                 _ = ticks.tick() => if !self.acl_denial.is_waiting() {
-                    self.send_heartbeat();
+                    self.request_heartbeat(Duration::ZERO, MIN_HEARTBEAT_INTERVAL);
                 },
-                () = changed.notified() => self.send_heartbeat_after(notification_delay(fastrand::u64)),
+                () = changed.notified() => self.request_heartbeat(Duration::ZERO, OWN_HEARTBEAT_INTERVAL),
+                () = notified.notified() => {
+                    self.request_heartbeat(notification_delay(fastrand::u64), MIN_HEARTBEAT_INTERVAL);
+                }
+                () = at(self.due), if self.in_flight.is_idle() => self.send_heartbeat(),
                 head = self.in_flight.finished() => self.handle_head(head),
                 loaded = RulesReconciler::finished(&mut self.rules) => self.handle_load(loaded),
                 is_changed = self.book.finished() => if is_changed {
-                    self.send_heartbeat();
+                    self.request_heartbeat(Duration::ZERO, OWN_HEARTBEAT_INTERVAL);
                 },
                 () = at(end) => self.book.activate(),
             }
         }
     }
 
-    /// Sends a heartbeat now, or after the one in flight.
-    fn send_heartbeat(&mut self) {
-        self.send_heartbeat_after(Duration::ZERO);
+    /// Requests a heartbeat after a delay, at least `rest` after the last one, unless there is an earlier one.
+    fn request_heartbeat(&mut self, delay: Duration, rest: Duration) {
+        let due = Some(Instant::now() + delay).max(self.heartbeat_at.map(|at| at + rest));
+        self.due = self.due.into_iter().chain(due).min();
     }
 
-    fn send_heartbeat_after(&mut self, delay: Duration) {
-        if !self.in_flight.is_idle() {
-            self.is_notified = true;
-            return;
-        }
-        self.is_notified = false;
-        let earliest = self.heartbeat_at.map(|at| at + MIN_HEARTBEAT_INTERVAL);
-        let due = Instant::now() + delay;
-        let begin = earliest.unwrap_or(due).max(due);
-        self.heartbeat_at = Some(begin);
+    fn send_heartbeat(&mut self) {
+        self.due = None;
+        self.heartbeat_at = Some(Instant::now());
         let (control, instance) = (self.control.clone(), self.instance());
         let active = self.rules.as_ref().and_then(RulesReconciler::active);
-        self.in_flight.start(async move {
-            sleep_until(begin).await;
-            control.heartbeat(instance, active).await
-        });
+        self.in_flight.start(async move { control.heartbeat(instance, active).await });
     }
 
     /// The heartbeat record of this instance.
@@ -191,14 +189,16 @@ impl ReconcileTask {
             Some(Err(error)) if self.acl_denial.failed(self.control.source(), &error) => {
                 self.outage.recovered();
             }
-            Some(Err(error)) => self.outage.failed(&error),
+            Some(Err(error)) => {
+                self.outage.failed(&error);
+                if let Some(rules) = &mut self.rules {
+                    rules.start_from_disk();
+                }
+            }
             None => {}
         }
         self.update_problem();
         self.finish_first_attempt();
-        if self.is_notified {
-            self.send_heartbeat();
-        }
     }
 
     fn subscribe(&mut self) {
@@ -213,7 +213,7 @@ impl ReconcileTask {
         let Some((rules, result)) = self.rules.as_mut().zip(result) else { return };
         if rules.handle(result) {
             // There may be a newer version by now.
-            self.send_heartbeat();
+            self.request_heartbeat(Duration::ZERO, MIN_HEARTBEAT_INTERVAL);
         } else {
             self.finish_first_attempt();
         }

@@ -15,7 +15,7 @@ use crate::{
 pub(crate) const PAGE_CHANGES: usize = if cfg!(test) { 3 } else { 500 };
 
 /// Number of changes that are stored by one step: it occupies Redis for a few milliseconds if they are large.
-pub(crate) const STEP_CHANGES: usize = 50;
+pub(crate) const STEP_CHANGES: usize = if cfg!(test) { 2 } else { 50 };
 
 /// Changes after a revision.
 #[derive(Debug)]

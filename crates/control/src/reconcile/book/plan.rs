@@ -15,6 +15,8 @@ use crate::{AuditEntry, Control, ControlError, ControlResult, handle::Backend, m
 /// spread.
 const CHANGES_PER_SPREAD_MS: usize = 100;
 const MAX_SPREAD_MS: u64 = 500;
+/// Number of attempts to restore and fetch everything, each after the store has lost something meanwhile.
+const MAX_EXCHANGES: usize = 2;
 /// Pages of changes that are fetched before earlier ones are read.
 const PAGES_AHEAD: usize = 2;
 
@@ -67,25 +69,56 @@ pub(super) async fn apply(
         Plan::Nothing => Ok(Vec::new()),
         Plan::Changes => fetch_changes(control, redis, name, held, store).await,
         Plan::Everything => {
+            spread(control, name).await;
             let is_same = held.revision > 0 && held.lineage == store.lineage;
             let common = match is_same {
                 true => book::since(&redis.client, name, held.revision, true).await?.common,
                 false => None,
             };
-            let least = match common {
-                Some(common) => {
-                    let from = restored_from(common, &held, store);
-                    restore(control, redis, name, from, store).await?
-                }
-                None => store.revision,
-            };
-            fetch_everything(control, redis, name, least).await
+            let from = common.map(|common| restored_from(common, &held, store));
+            exchange_everything(control, redis, name, from, store).await
         }
         Plan::Restore(from) => {
-            let least = restore(control, redis, name, from, store).await?;
-            fetch_everything(control, redis, name, least).await
+            spread(control, name).await;
+            exchange_everything(control, redis, name, Some(from), store).await
         }
     }
+}
+
+/// Waits, the longer the more records this instance holds: all instances do this at the same time.
+async fn spread(control: &Control, name: BookName) {
+    let count = control.0.book(name).with(Book::len);
+    let most = MAX_SPREAD_MS.min((count / CHANGES_PER_SPREAD_MS) as u64);
+    sleep(Duration::from_millis(fastrand::u64(0..=most))).await;
+}
+
+/// Restores what this instance holds with later revisions than `from`, if that is stated, and fetches everything.
+///
+/// If something that this instance holds is then absent, as after a failover between two steps of the restoration, all is restored
+/// again.
+async fn exchange_everything(
+    control: &Control,
+    redis: &Redis,
+    name: BookName,
+    mut from: Option<u64>,
+    store: &BookHead,
+) -> ControlResult<Vec<String>> {
+    for _ in 0..MAX_EXCHANGES {
+        let restored = match from {
+            Some(from) => restore(control, redis, name, from, store).await?,
+            None => Restored { least: store.revision, is_superseded: false },
+        };
+        let retained_from = (!restored.is_superseded).then_some(store.floor);
+        if let Some(problems) = fetch_everything(control, redis, name, restored.least, retained_from).await? {
+            return Ok(problems);
+        }
+        from = Some(store.floor);
+    }
+    Err(lost_meanwhile())
+}
+
+fn lost_meanwhile() -> ControlError {
+    ControlError::Unavailable("the store has lost records meanwhile".to_owned())
 }
 
 /// Fetches what has later revisions. If the store has lost changes that this instance holds, and others were made since, restores
@@ -101,8 +134,8 @@ async fn fetch_changes(
     while let Some(from) = next {
         let page = book::since(&redis.client, name, from, from == held.revision).await?;
         if let Some(common) = page.common {
-            let least = restore(control, redis, name, restored_from(common, &held, store), store).await?;
-            return fetch_everything(control, redis, name, least).await;
+            let from = Some(restored_from(common, &held, store));
+            return exchange_everything(control, redis, name, from, store).await;
         }
         before = continued(&before, &page)?;
         next = page.next;
@@ -123,18 +156,20 @@ async fn fetch_changes(
 /// incomplete.
 fn continued(before: &BookHead, page: &ChangesPage) -> ControlResult<BookHead> {
     if page.head.lineage != before.lineage || page.head.revision < before.revision {
-        return Err(ControlError::Unavailable("the store has lost records meanwhile".to_owned()));
+        return Err(lost_meanwhile());
     }
     Ok(page.head.clone())
 }
 
-/// Fetches everything in place of what is held, from a store that has at least this revision, unless it has lost it meanwhile.
+/// Fetches everything in place of what is held, from a store that has at least the revision `least`, unless it has lost it
+/// meanwhile. `None` if something that is held with a later revision than `retained_from` is absent from the store.
 async fn fetch_everything(
     control: &Control,
     redis: &Redis,
     name: BookName,
     least: u64,
-) -> ControlResult<Vec<String>> {
+    retained_from: Option<u64>,
+) -> ControlResult<Option<Vec<String>>> {
     let (pages, mut fetched) = mpsc::channel::<ChangesPage>(PAGES_AHEAD);
     let control = control.clone();
     // A page is read while the store makes the next one.
@@ -150,12 +185,18 @@ async fn fetch_everything(
             book.head = if is_first { head } else { head.in_epoch_of(&book.head) };
             is_first = false;
             if is_last {
-                problems.extend(control.0.book(name).replace(book));
-                return problems;
+                let held = control.0.book(name);
+                let retains = |from| held.with(|held| book.has_changes_of(held, from, now_ms()));
+                // One that is omitted may be later than the one that is held.
+                if problems.is_empty() && !retained_from.is_none_or(retains) {
+                    return None;
+                }
+                problems.extend(held.replace(book));
+                return Some(problems);
             }
         }
         // The store did not respond.
-        problems
+        Some(problems)
     });
     let (mut next, mut before) = (Some(0), None);
     while let Some(from) = next {
@@ -172,24 +213,29 @@ async fn fetch_everything(
     Ok(replaced.await?)
 }
 
+/// State of the store after a restoration.
+struct Restored {
+    /// The least revision that it has.
+    least: u64,
+    /// Whether it does not have what this instance holds: it is a copy of another region's, or nothing was held.
+    is_superseded: bool,
+}
+
 /// Restores what the store has lost, or what was set over another store, without what has a later revision there: all with
-/// later revisions than `from`. Returns the least revision that the store has then.
+/// later revisions than `from`.
 async fn restore(
     control: &Control,
     redis: &Redis,
     name: BookName,
     from: u64,
     store: &BookHead,
-) -> ControlResult<u64> {
-    let count = control.0.book(name).with(Book::len);
-    let spread = MAX_SPREAD_MS.min((count / CHANGES_PER_SPREAD_MS) as u64);
-    sleep(Duration::from_millis(fastrand::u64(0..=spread))).await;
-    let (head, changes) = control
+) -> ControlResult<Restored> {
+    let (count, head, changes) = control
         .0
         .book(name)
-        .with(|book| (book.head.clone(), book.changes_since(from, now_ms()).collect::<Vec<_>>()));
+        .with(|book| (book.len(), book.head.clone(), book.changes_since(from, now_ms()).collect::<Vec<_>>()));
     if changes.is_empty() && count == 0 {
-        return Ok(store.revision);
+        return Ok(Restored { least: store.revision, is_superseded: true });
     }
     let (changed, mut kept) = (changes.len(), None);
     if !store.lineage.is_empty() && store.lineage != head.lineage {
@@ -206,8 +252,8 @@ async fn restore(
         Restore::Present => {}
         Restore::Superseded => {
             tracing::error!(kept, "control store was reset; adopting its records");
-            return Ok(store.revision);
+            return Ok(Restored { least: store.revision, is_superseded: true });
         }
     }
-    Ok(store.revision.max(head.revision))
+    Ok(Restored { least: store.revision.max(head.revision), is_superseded: false })
 }

@@ -1,4 +1,6 @@
+mod history;
 mod laws;
+mod server;
 
 use super::*;
 
