@@ -27,7 +27,7 @@ pub use self::{metrics::catalogue, running::Running, workers::WorkerLost};
 use std::{io, sync::Arc};
 
 use tollgate_control::{Control, RulesStatus};
-use tollgate_fleet::{FleetView, rollouts::RolloutView};
+use tollgate_fleet::FleetView;
 use tollgate_limiter::ActiveRules;
 use tollgate_rules::config::LoadError;
 use tollgate_serve::grpc::connection::ReflectionError;
@@ -87,7 +87,6 @@ struct Instance {
     control: Control,
     status: RulesStatus,
     fleet: FleetView,
-    rollouts: RolloutView,
 }
 
 #[cfg(test)]

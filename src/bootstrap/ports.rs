@@ -192,7 +192,6 @@ impl Routes<'_> {
             readiness: instance.readiness.clone(),
             counters,
             fleet: instance.fleet.clone(),
-            rollouts: instance.rollouts.clone(),
             store: facts,
             regions,
         };

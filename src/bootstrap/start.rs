@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_admin::JsonSource;
-use tollgate_fleet::rollouts::{self, RolloutView};
 use tollgate_fleet::{self as fleet, FleetView};
 use tollgate_limiter::{ActiveRules, Observations, OwnShares};
 use tollgate_metrics::Exporter;
@@ -98,8 +97,7 @@ where
     let (instance, activator, first_rules) = load_rules(&settings, readiness, regions).await?;
     let Ports { grpc, grpc_tls, http, metrics, admin, reloads } = Ports::open(&settings).await?;
     let grpc_address = grpc.address().map_err(StartError::System)?;
-    let mut tasks = fleet::start(settings.webhook.clone(), &instance.control, &instance.fleet);
-    tasks.extend(rollouts::start(&instance.control, &instance.rules, &instance.rollouts));
+    let tasks = fleet::start(settings.webhook.clone(), &instance.control, &instance.fleet);
     let routes = Routes { settings: &settings, instance: &instance, exporter: exporter.as_ref() };
     // A background queue of its own: HTTP outlives the workers, so its pending refunds must not delay them.
     let http = (http, routes.public(open(&instance.rules, BackgroundQueue::default())?)?);
@@ -157,8 +155,7 @@ async fn load_rules(
         readiness,
         rules: Arc::clone(&activator.rules),
         status: activator.status.clone(),
-        fleet: FleetView::new(control.clone(), settings.admin.top_talkers),
-        rollouts: RolloutView::new(control.clone()),
+        fleet: FleetView::new(control.clone(), settings.admin.top_talkers, Arc::clone(&activator.rules)),
         control,
     };
     Ok((instance, activator, first_rules))

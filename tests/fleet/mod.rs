@@ -2,7 +2,10 @@
 
 mod receiver;
 
-use tollgate::control::{EventKind, LoggedEvent, Occasion, OperatorEvent, RulesSource, Totals, log_events};
+use tollgate::clock::now_ms;
+use tollgate::control::{
+    EventKind, FleetRound, LoggedEvent, Occasion, OperatorEvent, RulesSource, Totals, log_events,
+};
 
 use self::receiver::Receiver;
 use crate::docs::block;
@@ -132,25 +135,25 @@ async fn without_redis_an_instance_reports_itself_alone() {
     );
 }
 
-/// Reports, totals, leases and events on one store; `others` are other instances.
+/// Totals, the lease and events of two instances on one store.
 async fn share(first: &Control, second: &Control) {
-    // Totals are sums of all instances, by interval.
+    // Totals are sums of all instances, by interval, and one holds the lease.
     let totals = |pairs: &[(&str, u64)]| -> Totals {
         pairs.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect()
     };
     let lifetime = Duration::from_secs(60);
-    first.add_totals(7, &totals(&[("a", 1), ("b", 2)]), lifetime).await.expect("added");
-    second.add_totals(7, &totals(&[("a", 10)]), lifetime).await.expect("added");
-    second.add_totals(9, &totals(&[("c", 5)]), lifetime).await.expect("added");
+    let round = async |control: &Control, totals: &[(u64, Totals)], lease_lifetime| {
+        let round = FleetRound { report: "{}".to_owned(), totals, totals_lifetime: lifetime, lease_lifetime };
+        control.fleet_round(round).await.expect("a reply").is_leader
+    };
+    let short = Duration::from_millis(20);
+    assert!(round(first, &[(7, totals(&[("a", 1), ("b", 2)]))], lifetime).await);
+    assert!(!round(second, &[(7, totals(&[("a", 10)])), (9, totals(&[("c", 5)]))], lifetime).await);
+    assert!(round(first, &[], short).await);
+    let _ = read_until(async || round(second, &[], lifetime).await, |leads| *leads).await;
+    assert!(!round(first, &[], lifetime).await);
     let expected = [totals(&[("a", 11), ("b", 2)]), totals(&[]), totals(&[("c", 5)])];
     assert_eq!(first.totals(7..10).await.expect("totals"), expected);
-
-    // One holds a lease until it ends.
-    assert_eq!(first.hold_lease("test", lifetime).await, Ok(true));
-    assert_eq!(first.hold_lease("test", lifetime).await, Ok(true));
-    assert_eq!(second.hold_lease("test", lifetime).await, Ok(false));
-    assert_eq!(second.hold_lease("short", Duration::from_millis(20)).await, Ok(true));
-    let _ = read_until(async || first.hold_lease("short", lifetime).await, |held| *held == Ok(true)).await;
 
     // Each raises the same events; the log has each once, in order, until it is delivered.
     let _logging: Vec<_> = [first, second]
@@ -166,10 +169,10 @@ async fn share(first: &Control, second: &Control) {
         read_until(async || keys(first.events(None, 10).await.expect("events")), |keys| keys.len() == count)
             .await;
     }
-    let undelivered = first.undelivered_events(2).await.expect("events");
+    let undelivered = first.undelivered_events(2, now_ms()).await.expect("events");
     assert_eq!(keys(undelivered.clone()), ["1", "2"]);
     first.event_delivered(&undelivered[1].id).await.expect("recorded");
-    assert_eq!(keys(second.undelivered_events(10).await.expect("events")), ["3"]);
+    assert_eq!(keys(second.undelivered_events(10, now_ms()).await.expect("events")), ["3"]);
     let newest = second.events(None, 1).await.expect("events");
     assert_eq!(keys(second.events(Some(&newest[0].id), 10).await.expect("events")), ["2", "1"]);
     // Of another occasion.
@@ -195,12 +198,12 @@ async fn events_of_a_newer_release_hide_no_others() {
         assert_eq!(events.len(), 1, "of {limit}");
     }
     // Nor do they keep those behind them from the webhook.
-    let first = control.undelivered_events(1).await.expect("events");
+    let first = control.undelivered_events(1, now_ms()).await.expect("events");
     control.event_delivered(&first[0].id).await.expect("recorded");
     control.raise_event(event("behind"));
     read_until(async || control.events(None, 2).await.expect("events").len(), |count| *count == 2).await;
     for limit in [1, 2, 10] {
-        let events = control.undelivered_events(limit).await.expect("events");
+        let events = control.undelivered_events(limit, now_ms()).await.expect("events");
         assert_eq!(events[0].key.as_deref(), Some("behind"), "of {limit}");
     }
 }

@@ -50,7 +50,7 @@ pub use self::copies::{
     VersionCopy,
 };
 pub use self::events::{EventKind, LoggedEvent, Occasion, OperatorEvent};
-pub use self::fleet::{InstanceReport, MAX_REPORT_BYTES, ReportTopic, Totals, log_events};
+pub use self::fleet::{FleetReply, FleetRound, InstanceReport, MAX_REPORT_BYTES, Totals, log_events};
 pub use self::listed_bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan};
 pub use self::lists::{ListEntry, Runtime, Switch, check_entry, check_switch, compile as compile_lists};
 pub use self::model::{

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use tollgate_limiter::talkers;
 use tollgate_metrics::{Computed, CounterFamily, Declared, Metric};
 
-use super::view::{FleetReports, ReportStatus};
+use super::report::{FleetReports, ReportStatus};
 
 /// Metrics of the fleet.
 pub static METRICS: &[&dyn Metric] = &[&RATES, &DELIVERIES];

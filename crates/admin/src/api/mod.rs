@@ -32,7 +32,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use serde::Serialize;
 use serde_json::Value;
 use tollgate_control::{Control, ControlError, RulesStatus};
-use tollgate_fleet::{FleetView, rollouts::RolloutView};
+use tollgate_fleet::FleetView;
 use tollgate_limiter::{ActiveRules, CounterInspector, Replicas};
 use tollgate_rules::config::Options;
 use tollgate_serve::readiness::Readiness;
@@ -142,8 +142,6 @@ pub struct ApiParts {
     pub counters: CounterInspector,
     /// Traffic of all instances.
     pub fleet: FleetView,
-    /// Comparisons with candidates.
-    pub rollouts: RolloutView,
     /// Description of the counters' store.
     pub store: StoreInfo,
     /// The regions as `/regions` shows them, with a region table.

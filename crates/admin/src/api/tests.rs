@@ -4,7 +4,7 @@ use axum::{body::Body, http::StatusCode};
 use serde_json::Value;
 use tollgate_control::{Control, RulesSource, RulesStatus};
 use tollgate_core::clock::Clock;
-use tollgate_fleet::{FleetView, rollouts::RolloutView};
+use tollgate_fleet::FleetView;
 use tollgate_limiter::{CounterInspector, Modes, OwnShares};
 use tollgate_serve::readiness::Readiness;
 use tollgate_store::{MemoryStore, Store};
@@ -19,8 +19,7 @@ fn router() -> Router {
     let memory = MemoryStore::new(16, Clock::System);
     let control = Control::memory(RulesSource::Memory);
     let parts = ApiParts {
-        fleet: FleetView::new(control.clone(), true),
-        rollouts: RolloutView::new(control.clone()),
+        fleet: FleetView::new(control.clone(), true, Arc::default()),
         control,
         status: RulesStatus::default(),
         rules: Arc::default(),

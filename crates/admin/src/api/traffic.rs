@@ -196,7 +196,7 @@ async fn own_reports(api: &Api) -> Result<FleetReports, ApiError> {
 
 /// Lists the comparisons of the fleet, by domain and rule.
 pub(super) async fn candidates(api: Api, QueryParams(query): QueryParams<RuleQuery>) -> ApiResult {
-    let mut candidates = limits::read(api.parts.rollouts.candidates()).await?;
+    let mut candidates = limits::read(api.parts.fleet.candidates()).await?;
     candidates.retain(|found| query.selects(&found.domain, &found.rule));
     response::json(&json!({ "candidates": candidates }))
 }
@@ -205,7 +205,7 @@ pub(super) async fn candidates(api: Api, QueryParams(query): QueryParams<RuleQue
 pub(super) async fn recommendations(api: Api, caller: Caller, query: QueryParams<RuleQuery>) -> ApiResult {
     let QueryParams(query) = query;
     let parts = &api.parts;
-    let (demand, rules) = (parts.rollouts.demand().clone(), Arc::clone(&parts.rules));
+    let (demand, rules) = (parts.fleet.demand().clone(), Arc::clone(&parts.rules));
     let instances = parts.store.replicas.as_ref().map_or(1, |replicas| replicas.known().get());
     let found = api.limits.scan(Lane::Read(&caller), move || {
         let mut found = demand.recommendations(&rules, instances);

@@ -19,16 +19,15 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time after which an event that cannot be logged is dropped.
 const RETRY_PERIOD: Duration = Duration::from_secs(600);
 
-/// Names of the keys of the log of events, and of the position of their delivery in it, for the operations of
-/// `lua/fleet.lua`.
+/// Names of the keys of the log of events, and of the position of their delivery in it.
 const EVENTS_KEY: &str = "events";
 const POSITION_KEY: &str = "delivered";
 
 /// Lifetime of the position of the delivery.
 const POSITION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// Age of the oldest event that is delivered when no event ever was.
-const FIRST_DELIVERY_AGE: Duration = Duration::from_secs(60);
+/// Age of the oldest event that is delivered when no event ever was, in milliseconds.
+const FIRST_DELIVERY_AGE_MS: u64 = 60_000;
 
 impl Control {
     /// Queues an event, which is logged in the background, unless an equal one was logged recently, or for its occasion by any
@@ -51,34 +50,37 @@ impl Control {
             Backend::Memory(memory) => return Ok(memory.events.events(before, limit)),
             Backend::Redis(redis) => redis,
         };
-        let keys = &[redis.client.keys.named(EVENTS_KEY)];
+        let key = &redis.client.keys.named(EVENTS_KEY);
         latest(before, limit, |start, most| async move {
-            read_events(redis.client.run_shared("events", keys, &[start, argument(most)]).await?)
+            let arguments: [&[u8]; 5] = [key, &start, b"-", b"COUNT", &argument(most)];
+            read_events(redis.client.run_command("XREVRANGE", &arguments).await?)
         })
         .await
     }
 
-    /// Returns the oldest events that no instance has delivered yet, oldest first. For the holder of a lease.
+    /// Returns the oldest events that no instance has delivered yet, oldest first. For the instance that leads, at
+    /// `store_ms` by the clock of the store.
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn undelivered_events(&self, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
+    pub async fn undelivered_events(&self, limit: usize, store_ms: u64) -> ControlResult<Vec<LoggedEvent>> {
         let redis = match &self.0.backend {
             Backend::Memory(memory) => return Ok(memory.events.undelivered(limit)),
             Backend::Redis(redis) => redis,
         };
-        let arguments = [argument(limit), millis(POSITION_LIFETIME), millis(FIRST_DELIVERY_AGE)];
         let keys = [EVENTS_KEY, POSITION_KEY].map(|name| redis.client.keys.named(name));
-        loop {
-            let page = read_events(redis.client.run_shared("undelivered", &keys, &arguments).await?)?;
-            let last = page.last().filter(|_| page.len() >= limit).map(|(id, _)| id.clone());
-            let events: Vec<_> = page.into_iter().filter_map(|(_, event)| event).collect();
-            match last {
-                // A page of nothing but unreadable ones, of another release, must not keep later ones back.
-                Some(last) if events.is_empty() => self.event_delivered(&last).await?,
-                _ => return Ok(events),
+        let position = match redis.client.run_command("GET", &[&keys[1]]).await? {
+            Reply::Nil => {
+                let first = format!("{}-0", store_ms.saturating_sub(FIRST_DELIVERY_AGE_MS));
+                self.event_delivered(&first).await?;
+                first
             }
-        }
+            position => text(position)?,
+        };
+        let after = format!("({position}");
+        let later = redis.client.run_command("XREVRANGE", &[&keys[0], b"+", after.as_bytes()]).await?;
+        let later = read_events(later)?.into_iter().rev();
+        Ok(later.filter_map(|(_, event)| event).take(limit).collect())
     }
 
     /// Records that all events up to this one were delivered.
@@ -93,8 +95,8 @@ impl Control {
             }
             Backend::Redis(redis) => {
                 let key = redis.client.keys.named(POSITION_KEY);
-                let arguments = [id.into(), millis(POSITION_LIFETIME)];
-                redis.client.run_shared("delivered", &[key], &arguments).await.map(drop)
+                let arguments: [&[u8]; 4] = [&key, id.as_bytes(), b"PX", &millis(POSITION_LIFETIME)];
+                redis.client.run_command("SET", &arguments).await.map(drop)
             }
         }
     }
@@ -150,9 +152,10 @@ async fn log(control: &Control, queued: QueuedEvent) -> ControlResult<bool> {
 /// Reads events with their ids. An unreadable one of another release does not hide the others.
 fn read_events(reply: Reply) -> ControlResult<Vec<(String, Option<LoggedEvent>)>> {
     let read = |item| {
-        let [id, event] = list(item)?;
-        let (id, event) = (text(id)?, read_json(&bytes(event)?).ok());
-        Ok((id.clone(), event.map(|event| LoggedEvent { id, ..event })))
+        let [id, fields] = list(item)?;
+        let event = items(fields)?.into_iter().nth(1).and_then(|event| read_json(&bytes(event).ok()?).ok());
+        let id = text(id)?;
+        Ok((id.clone(), event.map(|event: LoggedEvent| LoggedEvent { id, ..event })))
     };
     items(reply)?.into_iter().map(read).collect()
 }

@@ -1,8 +1,8 @@
-//! Figures of traffic that the instances of a fleet share: a report of each, totals by time, and leases.
+//! Figures of traffic that the instances of a fleet share: a report of each, totals by time, and a lease.
 //!
 //! - A *report* is a text that an instance stores every few seconds; it expires soon after the instance stops.
 //! - *Totals* are sums over all instances, by intervals of the server's clock.
-//! - A *lease* lets one instance do what must be done once.
+//! - The *lease* lets one instance lead: it does what must be done once.
 //!
 //! [`event_log`] is the log of events that the instances share. `lua/fleet.lua` has the operations.
 
@@ -10,6 +10,7 @@ mod event_log;
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
+use tollgate_core::clock::now_ms;
 use tollgate_store::redis::Reply;
 
 pub use self::event_log::log_events;
@@ -36,13 +37,23 @@ const MAX_TOTALS: usize = 64;
 /// Sums by name.
 pub type Totals = BTreeMap<String, u64>;
 
-tollgate_core::named! {
-    /// Content of the reports of instances, by the name of their keys.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum ReportTopic {
-        Traffic = "report",
-        Rollouts = "rollout-report",
-    }
+/// Round of an instance, as it sends it to the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetRound<'r> {
+    pub report: String,
+    /// Totals of this instance that it has not added yet, by interval.
+    pub totals: &'r [(u64, Totals)],
+    pub totals_lifetime: Duration,
+    pub lease_lifetime: Duration,
+}
+
+/// Reply of the store to a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FleetReply {
+    /// Time of the store in milliseconds since 1970.
+    pub store_ms: u64,
+    /// Whether this instance holds the lease.
+    pub is_leader: bool,
 }
 
 /// Report of one instance.
@@ -50,7 +61,8 @@ tollgate_core::named! {
 pub struct InstanceReport {
     /// Id of the instance.
     pub instance: String,
-    /// The report and its age in milliseconds; `None` for an instance without one, such as one of an older release.
+    /// The time of its storage by the store, in milliseconds since 1970, and the report; `None` for an instance without
+    /// one, such as one of an older release.
     pub report: Option<(u64, String)>,
 }
 
@@ -60,53 +72,50 @@ impl Control {
         self.shared_store().is_some()
     }
 
-    /// Stores the report of this instance, and returns the server's time in milliseconds since 1970; `None` for a store
-    /// in this process, which has no other instances.
+    /// Stores the report of this instance, adds to the totals of intervals, once, and takes or renews the lease, all in one
+    /// step; after an error it is unknown whether it did. Alone with a store in this process, the instance leads.
     ///
     /// # Errors
-    /// When the report is too large, or the store does not respond.
-    pub async fn store_report(&self, topic: ReportTopic, report: String) -> ControlResult<Option<u64>> {
-        check_size("a report", report.len(), MAX_REPORT_BYTES)?;
-        let Some(redis) = self.shared_store() else { return Ok(None) };
-        let keys = [report_key(redis, topic, self.instance())];
-        let arguments = [report.into(), millis(REPORT_LIFETIME)];
-        number(redis.client.run_shared("report", &keys, &arguments).await?).map(Some)
+    /// When the report is too large, there are too many totals, or the store does not respond; then the lease is not held.
+    pub async fn fleet_round(&self, round: FleetRound<'_>) -> ControlResult<FleetReply> {
+        check_size("a report", round.report.len(), MAX_REPORT_BYTES)?;
+        let Some(redis) = self.shared_store() else {
+            return Ok(FleetReply { store_ms: now_ms(), is_leader: true });
+        };
+        let mut keys = vec![report_key(redis, self.instance()), redis.client.keys.named("lease")];
+        let lifetimes = [REPORT_LIFETIME, round.lease_lifetime, round.totals_lifetime].map(millis);
+        let mut arguments = vec![self.instance().into(), round.report.into()];
+        arguments.extend(lifetimes);
+        for (interval, totals) in round.totals {
+            check_count("totals", totals.len(), MAX_TOTALS)?;
+            keys.push(totals_key(redis, *interval));
+            for (name, amount) in totals {
+                arguments.extend([argument(keys.len()), name.as_str().into(), argument(amount)]);
+            }
+        }
+        // Not repeated: an attempt whose outcome is unknown may have added.
+        let [store_ms, leads] = list(redis.client.run_shared("round", &keys, &arguments).await?)?;
+        Ok(FleetReply { store_ms: number(store_ms)?, is_leader: leads == Reply::Integer(1) })
     }
 
     /// Returns the reports of all instances with a recent heartbeat, this one included; none for a store in this process.
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn reports(&self, topic: ReportTopic) -> ControlResult<Vec<InstanceReport>> {
+    pub async fn reports(&self) -> ControlResult<Vec<InstanceReport>> {
         let Some(redis) = self.shared_store() else { return Ok(Vec::new()) };
         let mut instances = self.instances().await?;
         instances.truncate(MAX_REPORTS);
         let mut found = Vec::with_capacity(instances.len());
         for some in instances.chunks(REPORTS_OF_CALL) {
-            let keys: Vec<_> = some.iter().map(|instance| report_key(redis, topic, &instance.id)).collect();
-            let [now, reports] = list(redis.client.run_shared("reports", &keys, &[]).await?)?;
-            let now = number(now)?;
-            for (instance, reply) in some.iter().zip(items(reports)?) {
-                found
-                    .push(InstanceReport { instance: instance.id.clone(), report: read_report(reply, now)? });
+            let keys: Vec<_> = some.iter().map(|instance| report_key(redis, &instance.id)).collect();
+            let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+            let replies = items(redis.client.run_command("MGET", &keys).await?)?;
+            for (instance, reply) in some.iter().zip(replies) {
+                found.push(InstanceReport { instance: instance.id.clone(), report: read_report(reply)? });
             }
         }
         Ok(found)
-    }
-
-    /// Adds to the totals of an interval, once; after an error it is unknown whether it did.
-    ///
-    /// # Errors
-    /// When there are too many totals, or the store does not respond.
-    pub async fn add_totals(&self, interval: u64, totals: &Totals, lifetime: Duration) -> ControlResult<()> {
-        check_count("totals", totals.len(), MAX_TOTALS)?;
-        let Some(redis) = self.shared_store() else { return Ok(()) };
-        let mut arguments = vec![millis(lifetime)];
-        for (name, amount) in totals {
-            arguments.extend([name.as_str().into(), argument(amount)]);
-        }
-        // Not repeated: an attempt whose outcome is unknown may have added.
-        redis.client.run_shared("add_totals", &[totals_key(redis, interval)], &arguments).await.map(drop)
     }
 
     /// Returns the totals of intervals, oldest first; an interval without any is empty.
@@ -120,35 +129,24 @@ impl Control {
         let keys: Vec<_> = intervals.map(|interval| totals_key(redis, interval)).collect();
         items(redis.client.run_shared("totals", &keys, &[]).await?)?.into_iter().map(read_totals).collect()
     }
-
-    /// Takes or renews a lease, which ends after `lifetime`; whether this instance holds it.
-    ///
-    /// # Errors
-    /// When the store does not respond; then the lease is not held.
-    pub async fn hold_lease(&self, name: &str, lifetime: Duration) -> ControlResult<bool> {
-        let Some(redis) = self.shared_store() else { return Ok(true) };
-        let key = redis.client.keys.named(&format!("lease:{name}"));
-        let arguments = [self.instance().into(), millis(lifetime)];
-        Ok(redis.client.run_shared("lease", &[key], &arguments).await? == Reply::Integer(1))
-    }
 }
 
-fn report_key(redis: &Redis, topic: ReportTopic, instance: &str) -> Vec<u8> {
-    redis.client.keys.named(&format!("{}:{instance}", topic.name()))
+fn report_key(redis: &Redis, instance: &str) -> Vec<u8> {
+    redis.client.keys.named(&format!("report:{instance}"))
 }
 
 fn totals_key(redis: &Redis, interval: u64) -> Vec<u8> {
     redis.client.keys.named(&format!("totals:{interval}"))
 }
 
-/// Reads a report with its age at `now`, the server's time.
-fn read_report(reply: Reply, now: u64) -> ControlResult<Option<(u64, String)>> {
-    if !matches!(reply, Reply::Bytes(_)) {
+/// Reads a report with the time of its storage.
+fn read_report(reply: Reply) -> ControlResult<Option<(u64, String)>> {
+    if reply == Reply::Nil {
         return Ok(None);
     }
     let stored = text(reply)?;
     let (at, report) = stored.split_once('\n').ok_or_else(|| malformed("no time of a report"))?;
-    Ok(Some((now.saturating_sub(parse(at.as_bytes())?), report.to_owned())))
+    Ok(Some((parse(at.as_bytes())?, report.to_owned())))
 }
 
 fn read_totals(reply: Reply) -> ControlResult<Totals> {

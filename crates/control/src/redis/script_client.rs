@@ -148,28 +148,39 @@ impl ScriptClient {
         self.attempt(operation, b"first", timeout).await.map_err(|error| control_error(&error))
     }
 
-    /// Runs an operation on figures of the fleet, without retries.
+    /// Runs an operation of the script on figures of the fleet, without retries.
     pub(crate) async fn run_shared(
         &self,
         operation: &str,
         keys: &[Vec<u8>],
         arguments: &[Vec<u8>],
     ) -> ControlResult<Reply> {
-        if self.denied_at.lock().is_some_and(|at| at.elapsed() < ACL_PAUSE) {
-            return Err(ControlError::Unavailable("the ACL of Redis denied an operation just now".into()));
-        }
+        self.require_permission()?;
         let start = [operation.as_bytes()];
         let reply = self.call(&self.fleet_script, keys, &start, arguments, ATTEMPT_TIMEOUT);
         reply.await.map_err(|error| control_error(&error))
     }
 
+    /// Runs a plain command on figures of the fleet, without retries.
+    pub(crate) async fn run_command(&self, name: &str, arguments: &[&[u8]]) -> ControlResult<Reply> {
+        self.require_permission()?;
+        let reply = self.store.run_command(Keys::slot(), name, arguments, ATTEMPT_TIMEOUT).await;
+        self.counted(reply).map_err(|error| control_error(&error))
+    }
+
+    fn require_permission(&self) -> ControlResult<()> {
+        if self.denied_at.lock().is_some_and(|at| at.elapsed() < ACL_PAUSE) {
+            return Err(ControlError::Unavailable("the ACL of Redis denied an operation just now".into()));
+        }
+        Ok(())
+    }
+
     /// Reads fields of a hash.
     pub(super) async fn read(&self, key: &[u8], fields: &[&str]) -> ControlResult<Reply> {
-        retried(move |_| async move {
-            let read = self.store.read_hash(Keys::slot(), key, fields, READ_TIMEOUT).await;
-            read.inspect_err(|error| metrics::STORE_ERRORS.increment([error.label()]))
-        })
-        .await
+        let arguments: Vec<&[u8]> =
+            [key].into_iter().chain(fields.iter().map(|field| field.as_bytes())).collect();
+        let read = || self.store.run_command(Keys::slot(), "HMGET", &arguments, READ_TIMEOUT);
+        retried(|_| async { self.counted(read().await) }).await
     }
 
     async fn attempt(
@@ -202,7 +213,11 @@ impl ScriptClient {
     ) -> Result<Reply, StoreError> {
         let arguments = arguments.iter().map(Vec::as_slice);
         let arguments: Vec<&[u8]> = start.iter().copied().chain(arguments).collect();
-        let reply = self.store.run(script, Keys::slot(), keys, &arguments, timeout).await;
+        self.counted(self.store.run(script, Keys::slot(), keys, &arguments, timeout).await)
+    }
+
+    /// Counts an error, and records a denial by the ACL.
+    fn counted(&self, reply: Result<Reply, StoreError>) -> Result<Reply, StoreError> {
         reply.inspect_err(|error| {
             metrics::STORE_ERRORS.increment([error.label()]);
             if control_error(error).is_acl_denial() {

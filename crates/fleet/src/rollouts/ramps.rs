@@ -34,9 +34,9 @@ type FleetKeys = HashMap<RuleName, BTreeMap<u32, SampledKey>>;
 
 impl Ramps {
     /// Adds the reports of a round, and returns the switches that change, each with its next state.
-    pub(super) fn round<'r>(
+    pub(super) fn round(
         &mut self,
-        reports: impl Iterator<Item = (&'r str, &'r RolloutReport)>,
+        reports: &[(String, RolloutReport)],
         switches: &[Switch],
         now_ms: u64,
     ) -> Vec<(Switch, Switch)> {
@@ -61,16 +61,13 @@ impl Ramps {
     }
 
     /// Adds the counts of all instances, and returns the hits since the last round, and the sampled keys.
-    fn add<'r>(
-        &mut self,
-        reports: impl Iterator<Item = (&'r str, &'r RolloutReport)>,
-    ) -> (HashMap<RuleName, u64>, FleetKeys) {
+    fn add(&mut self, reports: &[(String, RolloutReport)]) -> (HashMap<RuleName, u64>, FleetKeys) {
         let (mut added, mut fleet) = (HashMap::<RuleName, u64>::new(), FleetKeys::new());
         let mut counts = HashMap::new();
         for (instance, report) in reports {
             for (domain, rule, [hits, ..]) in &report.enforcement {
                 let name = (domain.clone(), rule.clone());
-                let key = (instance.to_owned(), name.clone());
+                let key = (instance.clone(), name.clone());
                 if let Some(before) = self.counts.get(&key) {
                     let sum = added.entry(name).or_default();
                     *sum = sum.saturating_add(hits.saturating_sub(*before));
@@ -159,9 +156,9 @@ mod tests {
     }
 
     fn round(ramps: &mut Ramps, switch: &Switch, of: [(u64, u32); 2], now_ms: u64) -> Option<Switch> {
-        let reports = of.map(|(hits, denied)| report(hits, denied));
-        let named = ["a", "b"].into_iter().zip(&reports);
-        ramps.round(named, std::slice::from_ref(switch), now_ms).pop().map(|(_, to)| to)
+        let [a, b] = of.map(|(hits, denied)| report(hits, denied));
+        let named = [("a".to_owned(), a), ("b".to_owned(), b)];
+        ramps.round(&named, std::slice::from_ref(switch), now_ms).pop().map(|(_, to)| to)
     }
 
     #[test]

@@ -4,14 +4,18 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-use tollgate_control::MAX_REPORT_BYTES;
 use tollgate_limiter::ActiveRules;
 use tollgate_limiter::candidates::{DifferingKeys, differing_keys, forget_keys};
 use tollgate_limiter::metrics::{SampledKey, candidate_totals, enforcement_totals};
 use tollgate_rules::{candidate_text, limit_text};
 
+use crate::report::json_bytes;
+
 /// Maximum number of rules in a report, of either kind.
 const MAX_RULES: usize = 64;
+
+/// Number of sampled keys of a rule that are never left out before whole rules are.
+const MIN_SAMPLE: usize = 8;
 
 /// Domain and path of a rule.
 type RuleName = (Box<str>, Box<str>);
@@ -21,7 +25,7 @@ type LimitTexts = (String, String);
 
 /// Report of an instance, stored as JSON. A release ignores fields that it does not have, and lacks those of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct RolloutReport {
+pub(crate) struct RolloutReport {
     /// Domain, rule, and hits since the start: of enforced keys, those denied, of other keys, those over the limit.
     #[serde(default)]
     pub(super) enforcement: Vec<(String, String, [u64; 4])>,
@@ -50,20 +54,15 @@ pub(super) struct CandidateReport {
 }
 
 impl RolloutReport {
-    pub(super) const fn is_empty(&self) -> bool {
+    const fn is_empty(&self) -> bool {
         self.enforcement.is_empty() && self.candidates.is_empty()
     }
 
-    /// The report as JSON of at most [`MAX_REPORT_BYTES`], with fewer keys and fewer rules if they do not fit.
-    pub(super) fn into_text(mut self) -> String {
+    /// Leaves out keys, and then rules, until the report as JSON has at most this size, if it can.
+    pub(crate) fn fit(&mut self, max_bytes: usize) {
         let mut keys = usize::MAX;
-        loop {
-            // Maps with text keys and numbers always have a JSON form.
-            let text = serde_json::to_string(&self).unwrap_or_default();
-            if text.len() <= MAX_REPORT_BYTES || self.is_empty() {
-                return text;
-            }
-            if keys > 0 {
+        while json_bytes(self) > max_bytes && !self.is_empty() {
+            if keys > 0 || self.enforced_keys.iter().any(|(_, _, keys)| keys.len() > MIN_SAMPLE) {
                 keys = keys.min(10) / 2;
                 for candidate in &mut self.candidates {
                     candidate.keys.truncate(keys);
@@ -83,7 +82,7 @@ impl RolloutReport {
 
 /// Begin of each comparison, and the hits before it.
 #[derive(Debug, Default)]
-pub(super) struct Comparisons(HashMap<RuleName, Begun>);
+pub(crate) struct Comparisons(HashMap<RuleName, Begun>);
 
 #[derive(Debug)]
 struct Begun {
@@ -95,7 +94,7 @@ struct Begun {
 
 impl Comparisons {
     /// The report of this instance at `now_ms`. Reads all rules.
-    pub(super) fn report(&mut self, rules: &ActiveRules, now_ms: u64) -> RolloutReport {
+    pub(crate) fn report(&mut self, rules: &ActiveRules, now_ms: u64) -> RolloutReport {
         let mut totals = enforcement_totals();
         // First those of operators, among them ramps, which are judged by them.
         let lists = rules.lists();
@@ -165,6 +164,7 @@ impl Comparisons {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tollgate_control::MAX_REPORT_BYTES;
 
     #[test]
     fn a_report_of_many_long_keys_fits() {
@@ -183,10 +183,9 @@ mod tests {
         let key = |key| SampledKey { key, seen_s: 1, denied_s: Some(1) };
         let sample = |at: u32| ("edge".to_owned(), format!("rule{at}"), (0..256).map(key).collect());
         let enforced_keys = (0..64).map(sample).collect();
-        let report = RolloutReport { enforcement, candidates, enforced_keys };
-        let text = report.into_text();
-        assert!(text.len() <= MAX_REPORT_BYTES);
-        let read: RolloutReport = serde_json::from_str(&text).expect("a report");
-        assert_eq!((read.candidates.len(), read.enforcement.len()), (64, 100), "only keys are left out");
+        let mut report = RolloutReport { enforcement, candidates, enforced_keys };
+        report.fit(MAX_REPORT_BYTES / 2);
+        assert!(json_bytes(&report) <= MAX_REPORT_BYTES / 2);
+        assert_eq!((report.candidates.len(), report.enforcement.len()), (64, 100), "only keys are left out");
     }
 }

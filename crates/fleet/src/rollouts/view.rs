@@ -1,33 +1,14 @@
 //! Comparisons of all instances, for the API.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
-use tollgate_control::{Control, ControlError, ReportTopic};
 use tollgate_limiter::candidates::Outcome;
 
-use super::DemandView;
 use super::report::{CandidateReport, RolloutReport};
-use crate::{Cached, MAX_REPORT_AGE_MS};
 
 /// Maximum number of keys that are shown, for each outcome.
 const MAX_KEYS: usize = 10;
-
-/// Reports by the id of their instance.
-type Reports = Vec<(String, RolloutReport)>;
-
-/// Reads the reports of all instances; clones share a cache.
-#[derive(Clone, Debug)]
-pub struct RolloutView(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    control: Control,
-    own: ArcSwap<RolloutReport>,
-    demand: DemandView,
-    reports: Cached<Reports>,
-}
 
 /// Comparison of a rule with its candidate, summed over the fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,55 +66,12 @@ impl OutcomeHits {
     }
 }
 
-impl RolloutView {
-    pub fn new(control: Control) -> Self {
-        Self(Arc::new(Inner {
-            control,
-            own: ArcSwap::default(),
-            demand: DemandView::default(),
-            reports: Cached::default(),
-        }))
-    }
-
-    /// Demand of this instance.
-    pub fn demand(&self) -> &DemandView {
-        &self.0.demand
-    }
-
-    /// Sets the report of this instance.
-    pub(super) fn set_own(&self, report: RolloutReport) {
-        self.0.own.store(Arc::new(report));
-    }
-
-    /// Reads the reports of all instances; without a shared store, that of this one.
-    pub(super) async fn fresh_reports(&self) -> Result<Reports, ControlError> {
-        if !self.0.control.is_shared() {
-            let own = RolloutReport::clone(&self.0.own.load());
-            return Ok(vec![(self.0.control.instance().to_owned(), own)]);
-        }
-        let stored = self.0.control.reports(ReportTopic::Rollouts).await?;
-        let read = stored.into_iter().filter_map(|stored| {
-            let (age_ms, text) = stored.report?;
-            // One of another release may be unreadable.
-            let report = serde_json::from_str(&text).ok()?;
-            (age_ms <= MAX_REPORT_AGE_MS).then_some((stored.instance, report))
-        });
-        Ok(read.collect())
-    }
-
-    /// Comparisons of all instances, by domain and rule.
-    pub async fn candidates(&self) -> Result<Vec<CandidateView>, ControlError> {
-        let reports = self.0.reports.get_or(Box::pin(self.fresh_reports())).await?;
-        Ok(merged(&reports))
-    }
-}
-
 /// Comparisons of instances, by the texts of both limits.
 type ByLimits<'r> = BTreeMap<(&'r str, &'r str), Vec<(&'r str, &'r CandidateReport)>>;
 
 /// Sums up the comparisons of the same limits; of several pairs of limits of a rule, while a change spreads, the one that
 /// most instances compare.
-fn merged(reports: &Reports) -> Vec<CandidateView> {
+pub(crate) fn merged(reports: &[(String, RolloutReport)]) -> Vec<CandidateView> {
     let mut by_rule: BTreeMap<(&str, &str), ByLimits<'_>> = BTreeMap::new();
     for (instance, report) in reports {
         for compared in &report.candidates {

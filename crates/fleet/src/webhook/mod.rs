@@ -1,7 +1,7 @@
 //! Delivery of events to a webhook.
 //!
-//! The log of events is the queue, so a receiver that is down delays events and loses none until they are an hour old. A
-//! lease in the control store makes one instance deliver, in order. Where that instance stops between a delivery and its
+//! The log of events is the queue, so a receiver that is down delays events and loses none until they are an hour old. The
+//! lease of the fleet makes one instance deliver, in order. Where that instance stops between a delivery and its
 //! record, the event is delivered again: receivers recognize it by its id.
 
 mod request;
@@ -16,7 +16,7 @@ use tollgate_core::clock::now_ms;
 use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
 
 use self::request::{Attempt, Receiver};
-use super::{metrics, reachable};
+use super::{FleetView, metrics, reachable, round::Lease};
 
 pub use self::request::WebhookUrl;
 
@@ -36,20 +36,17 @@ pub struct WebhookSettings {
     pub ca_certificate: Option<PathBuf>,
 }
 
-/// Name of the lease of the instance that delivers.
-const LEASE: &str = "webhook";
-
-/// Lifetime of the lease: longer than an attempt, before which it is renewed.
-const LEASE_LIFETIME: Duration = Duration::from_secs(15);
+/// Time that an attempt and its record may take; with less of the lease, none is made.
+const MAX_DELIVERY: Duration = Duration::from_secs(8);
 
 /// Time between two polls of the log.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Longest time between two renewals of the lease, or two attempts to take it.
-const LEASE_INTERVAL: Duration = Duration::from_secs(5);
+/// Longest time between two polls: after an error of the store, or while the receiver fails.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Events that are read at once.
-const BATCH_EVENTS: usize = 16;
+const BATCH_EVENTS: usize = 64;
 
 /// Pauses after failed attempts.
 const MIN_PAUSE: Duration = Duration::from_millis(500);
@@ -58,10 +55,12 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Age above which an event that cannot be delivered is dropped, in milliseconds.
 const MAX_AGE_MS: u64 = 3_600_000;
 
-/// Task that delivers events while it holds the lease.
+/// Task that delivers events while this instance leads. Apart from the rounds, which a slow receiver must not delay.
 #[derive(Debug)]
 pub(super) struct Delivery {
     control: Control,
+    view: FleetView,
+    lease: Lease,
     receiver: Receiver,
     backoff: Backoff,
     /// Time before which no attempt is made.
@@ -72,9 +71,11 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    pub(super) fn new(control: Control, settings: WebhookSettings) -> Self {
+    pub(super) fn new(control: Control, settings: WebhookSettings, view: FleetView, lease: Lease) -> Self {
         Self {
             control,
+            view,
+            lease,
             receiver: Receiver(Arc::new(settings)),
             backoff: Backoff::new(MIN_PAUSE, MAX_PAUSE),
             resume_at: None,
@@ -88,18 +89,20 @@ impl Delivery {
         loop {
             reachable(&self.control).await;
             // An error of the control store is logged and counted by the reconciler.
-            let pause = self.round().await.unwrap_or(LEASE_INTERVAL);
+            let pause = self.round().await.unwrap_or(MAX_POLL_INTERVAL);
             sleep(pause).await;
         }
     }
 
-    /// Delivers the waiting events, if this instance holds the lease; returns the time until the next round.
+    /// Delivers the waiting events, if this instance leads; returns the time until the next round.
     async fn round(&mut self) -> Result<Duration, ControlError> {
-        if !self.holds_lease().await? {
+        if self.lease.remaining().is_none() {
             // Another instance delivers, and records what it delivered.
             (self.unrecorded, self.resume_at) = (None, None);
             self.backoff.reset();
-            return Ok(LEASE_INTERVAL);
+        }
+        if !self.may_deliver() {
+            return Ok(POLL_INTERVAL);
         }
         if let Some(id) = &self.unrecorded {
             self.control.event_delivered(id).await?;
@@ -107,24 +110,26 @@ impl Delivery {
         }
         let rest = self.resume_at.map(|at| at.saturating_duration_since(Instant::now()));
         if let Some(rest) = rest.filter(|rest| !rest.is_zero()) {
-            return Ok(rest.min(LEASE_INTERVAL));
+            return Ok(rest.min(MAX_POLL_INTERVAL));
         }
         self.resume_at = None;
-        for event in self.control.undelivered_events(BATCH_EVENTS).await? {
-            if !self.holds_lease().await? {
-                return Ok(LEASE_INTERVAL);
+        let store_ms = self.view.store_time(now_ms());
+        for event in self.control.undelivered_events(BATCH_EVENTS, store_ms).await? {
+            if !self.may_deliver() {
+                break;
             }
             if !self.deliver(event).await? {
                 let pause = self.backoff.pause();
                 self.resume_at = Instant::now().checked_add(pause);
-                return Ok(pause.min(LEASE_INTERVAL));
+                return Ok(pause.min(MAX_POLL_INTERVAL));
             }
         }
         Ok(POLL_INTERVAL)
     }
 
-    async fn holds_lease(&self) -> Result<bool, ControlError> {
-        self.control.hold_lease(LEASE, LEASE_LIFETIME).await
+    /// Whether this instance leads until an attempt has ended.
+    fn may_deliver(&self) -> bool {
+        self.lease.remaining().is_some_and(|rest| rest > MAX_DELIVERY)
     }
 
     /// Attempts to deliver an event; whether no other attempt is needed.

@@ -68,20 +68,20 @@ impl RedisStore {
         self.execute(slot, &command, &load, time_limit).await
     }
 
-    /// Reads fields of a hash, whose key is of this slot, on the owner of that slot. Costs the server less than a
-    /// script where there is much to read.
+    /// Runs a plain command with its arguments, whose keys are of this slot, on the owner of that slot. Costs the server less
+    /// than a script.
     ///
     /// # Errors
-    /// See [`StoreError`].
-    pub async fn read_hash(
+    /// As [`Self::run`].
+    pub async fn run_command(
         &self,
         slot: u16,
-        key: &[u8],
-        fields: &[&str],
+        name: &str,
+        arguments: &[&[u8]],
         time_limit: Duration,
     ) -> Result<Reply, StoreError> {
-        let mut command = cmd("HMGET");
-        command.arg(key).arg(fields);
+        let mut command = cmd(name);
+        command.arg(arguments);
         // This command never gets `NOSCRIPT`, so the command that loads a script is never used.
         self.execute(slot, &command, &command, time_limit).await
     }
