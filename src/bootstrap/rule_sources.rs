@@ -1,10 +1,12 @@
 //! Sources of rules: a directory, the control store, or an xDS control plane.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::{io, sync::Arc, time::Duration};
 
 use http::Uri;
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
-use tollgate_control::{Control, Reconciler, Rules, RulesSource};
+use tollgate_control::{Control, Reconciler, Rules, RulesSource, VersionFile};
 use tollgate_directory::{Fingerprint, Reply, Watcher};
 use tollgate_limiter::ActiveRules;
 use tollgate_runtime::panics::CancelOnPanic;
@@ -19,13 +21,15 @@ const FIRST_VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Opens the control store: in the Redis of the counters, or in this process.
 pub(super) fn open_control(settings: &Settings) -> Result<Control, StartError> {
-    let RulesSettings { source, records_file, .. } = &settings.rules;
+    let RulesSettings { source, state_directory, .. } = &settings.rules;
     let control = match settings.store.redis() {
         None => Control::memory(*source),
         Some(redis) => Control::redis(*source, &redis)?,
     };
-    if let Some(file) = records_file {
-        control.open_records(file.clone())?;
+    if let Some(directory) = state_directory {
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        created.map_err(|error| format!("cannot use --state-directory {}: {error}", directory.display()))?;
+        control.open_records(directory.join("records"))?;
     }
     Ok(control)
 }
@@ -85,15 +89,22 @@ pub(super) async fn load_first(
         let (reconciler, xds) = (reconcile(None), Some(xds));
         return Ok(FirstRules { reconciler, xds, recompile: Some(recompile), loaded: None });
     }
+    // Other sources need none: a directory is on the disk, and a store in this process is empty at the start.
+    let file = settings.state_directory.as_ref().filter(|_| settings.source == RulesSource::Redis);
+    let file = file.map(|directory| directory.join("rules.json"));
+    let last = spawn_blocking(move || file.map(VersionFile::open)).await;
     let on_version = activator.clone();
     let mut reconciler = reconcile(Some(Rules {
         directory: settings.directory.clone(),
         options: settings.options,
-        activate: Arc::new(move |loaded, version| on_version.activate_version(loaded, version)),
+        activate: Arc::new(move |loaded, version, origin| {
+            on_version.activate_version(loaded, version, origin);
+        }),
+        last: last.map_err(|error| StartError::System(error.into()))?,
     }));
-    if timeout(FIRST_VERSION_TIMEOUT, reconciler.first_attempt()).await.is_err()
-        || activator.rules.load().is_none()
-    {
+    // Rules may become active at the end of that time.
+    let _ = timeout(FIRST_VERSION_TIMEOUT, reconciler.first_attempt()).await;
+    if activator.rules.load().is_none() {
         tracing::warn!("not ready: waiting for the first rules version");
     }
     Ok(FirstRules { reconciler, xds: None, recompile: None, loaded: None })

@@ -24,10 +24,11 @@ pub struct RulesSettings {
     #[arg(id = "rules", long, value_name = "SOURCE", default_value = "directory")]
     #[arg(value_parser = named(RulesSource::ALL, RulesSource::name), hide_possible_values = true)]
     pub source: RulesSource,
-    /// File in which this instance keeps overrides, list entries and switches, with mode 0600 and a lock file beside it: they
-    /// are active from the start, and restored if Redis has lost them.
-    #[arg(long, value_name = "FILE")]
-    pub records_file: Option<PathBuf>,
+    /// Directory in which this instance keeps overrides, list entries and switches, which are active from the start and
+    /// restored if Redis has lost them, and the last version of `--rules redis`, from which it starts while Redis does not
+    /// respond. It is created with mode 0700 if missing; no two instances share one.
+    #[arg(long, value_name = "DIR")]
+    pub state_directory: Option<PathBuf>,
     /// Flags of how files are read.
     #[command(flatten)]
     pub reading: ReadingFlags,

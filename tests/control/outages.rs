@@ -131,3 +131,103 @@ async fn versions_without_a_directory_suffice_to_start() {
     let tollgate = Tollgate::start(&missing, &strs(&arguments(&redis.url())));
     assert_eq!(limit_of(&mut tollgate.client().await).await, Some(4));
 }
+
+/// Starts an instance with a directory for its state, and without waiting for its readiness.
+fn with_state(url: &str, state: &Path) -> Tollgate {
+    let missing = state.join("missing");
+    let state = state.display().to_string();
+    let arguments =
+        ["--store", url, "--rules", "redis", "--on-store-error", "local", "--state-directory", &state];
+    Tollgate::spawn_logging(command(), &missing, &arguments)
+}
+
+/// Message of the log line.
+const FROM_DISK: &str = "started from the last version on disk";
+
+/// Runs an instance on versions 1 and 2 until they are on its disk.
+async fn keep_on_disk(redis: &Redis, state: &Path) {
+    let control = redis_control(&redis.url(), "");
+    control.apply(draft(None, &limit(1))).await.expect("made");
+    control.apply(draft(Some(1), &limit(2))).await.expect("made");
+    let instance = with_state(&redis.url(), state);
+    instance.wait_until_ready();
+    let file = state.join("rules.json");
+    until("the version is not on disk", async || file.exists()).await;
+    assert!(instance.logged(FROM_DISK).is_empty(), "{}", instance.log());
+}
+
+#[tokio::test]
+async fn an_instance_that_starts_without_redis_has_its_last_version_until_redis_responds() {
+    let (redis, state) = (Redis::start(), tempfile::tempdir().expect("a directory"));
+    keep_on_disk(&redis, state.path()).await;
+    let (port, url) = (redis.port(), redis.url());
+    drop(redis);
+    let instance = with_state(&url, state.path());
+    instance.wait_until_ready();
+    let mut client = instance.client().await;
+    assert_eq!(limit_of(&mut client).await, Some(2));
+    let lines = instance.logged(FROM_DISK);
+    assert!(lines.len() == 1 && lines[0].contains("version=2"), "{lines:?}");
+
+    // It has lost everything, and got others since.
+    let _redis = Redis::start_on(port, &[]);
+    let control = redis_control(&url, "");
+    until("the version is not restored", async || control.current().await == Ok(Some(2))).await;
+    control.apply(draft(Some(2), &limit(3))).await.expect("made");
+    enforced(&mut client, 3, Instant::now()).await;
+}
+
+#[tokio::test]
+async fn an_instance_from_disk_takes_the_newer_version_of_a_redis_that_returns() {
+    let (redis, state) = (Redis::start(), tempfile::tempdir().expect("a directory"));
+    keep_on_disk(&redis, state.path()).await;
+    let control = redis_control(&redis.url(), "");
+    control.apply(draft(Some(2), &limit(3))).await.expect("made");
+    redis.signal("STOP");
+    let instance = with_state(&redis.url(), state.path());
+    instance.wait_until_ready();
+    let mut client = instance.client().await;
+    assert_eq!(limit_of(&mut client).await, Some(2));
+    redis.signal("CONT");
+    enforced(&mut client, 3, Instant::now()).await;
+    let file = state.path().join("rules.json");
+    until("the version is not on disk", async || {
+        fs::read_to_string(&file).is_ok_and(|text| text.contains("\"number\":3"))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_last_version_on_disk_is_restored_to_an_empty_redis() {
+    let (redis, state) = (Redis::start(), tempfile::tempdir().expect("a directory"));
+    keep_on_disk(&redis, state.path()).await;
+    cmd("FLUSHALL").exec(&mut redis.connect()).expect("flushed");
+    let instance = with_state(&redis.url(), state.path());
+    instance.wait_until_ready();
+    assert_eq!(limit_of(&mut instance.client().await).await, Some(2));
+    let control = redis_control(&redis.url(), "");
+    until("the version is not restored", async || control.current().await == Ok(Some(2))).await;
+}
+
+#[tokio::test]
+async fn a_damaged_version_on_disk_is_reported_and_kept_aside() {
+    let state = tempfile::tempdir().expect("a directory");
+    fs::write(state.path().join("rules.json"), "{").expect("written");
+    let port = free_port();
+    let instance = with_state(&format!("redis://127.0.0.1:{port}"), state.path());
+    until("it is not reported", async || {
+        let lines = instance.logged("last version on disk is damaged");
+        lines.iter().any(|line| line.contains("rules.json") && line.contains("not a version"))
+    })
+    .await;
+    assert!(state.path().join("rules.json.damaged").exists());
+    // As without a directory.
+    until("it does not listen", async || {
+        http::try_get(&instance.url("/ready")).is_some_and(|answer| answer.status == 500)
+    })
+    .await;
+    let redis = Redis::start_on(port, &[]);
+    redis_control(&redis.url(), "").apply(draft(None, &limit(4))).await.expect("made");
+    instance.wait_until_ready();
+    assert_eq!(limit_of(&mut instance.client().await).await, Some(4));
+}

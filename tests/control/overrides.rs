@@ -17,7 +17,7 @@ descriptors:
     requests_per_unit: 1000   # agreed in May
 ";
 
-/// Instances on one Redis, each with a client and a file for its overrides.
+/// Instances on one Redis, each with a client and a directory for its state.
 struct OverrideFleet {
     redis: Redis,
     config: TempDir,
@@ -37,16 +37,16 @@ impl OverrideFleet {
         fleet
     }
 
-    fn file(&self, at: usize) -> PathBuf {
-        self.files.path().join(format!("overrides-{at}"))
+    fn state(&self, at: usize) -> PathBuf {
+        self.files.path().join(format!("instance-{at}"))
     }
 
     async fn start_instances(&mut self) {
         let url = self.redis.url();
         for at in 0..3 {
-            let file = self.file(at).display().to_string();
+            let state = self.state(at).display().to_string();
             let arguments =
-                ["--store", &url, "--rules", self.source, "--records-file", &file, "--log-level", "warn"];
+                ["--store", &url, "--rules", self.source, "--state-directory", &state, "--log-level", "warn"];
             self.instances.push(Tollgate::spawn(self.config.path(), &arguments));
         }
         for instance in &self.instances {
@@ -135,7 +135,7 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
     all_enforced(&mut fleet.clients, 77, Instant::now()).await;
     let id = entry["id"].as_str().expect("an id").to_owned();
     for at in 0..3 {
-        let file = fleet.file(at);
+        let file = fleet.state(at).join("records");
         until("the file", async || fs::read_to_string(&file).is_ok_and(|text| text.contains(&id))).await;
     }
     fleet.kill();
@@ -183,14 +183,14 @@ fn limits_on(instance: &Tollgate) -> Vec<(String, u64)> {
 #[tokio::test]
 async fn overrides_of_a_file_are_added_to_a_store_that_has_others() {
     let (config, files) = (rules(RULES), tempfile::tempdir().expect("a directory"));
-    let file = files.path().join("overrides").display().to_string();
+    let state = files.path().display().to_string();
     for (store, changed) in [("redis", "a"), ("memory", "b")] {
         let redis = Redis::start();
         let url = redis.url();
         let with_file = |store: &str| {
             Tollgate::start(
                 config.path(),
-                &["--store", store, "--records-file", &file, "--log-level", "warn"],
+                &["--store", store, "--state-directory", &state, "--log-level", "warn"],
             )
         };
         let first = with_file(if store == "redis" { &url } else { store });
@@ -215,16 +215,16 @@ async fn overrides_of_a_file_are_added_to_a_store_that_has_others() {
         assert!(fs::read_to_string(kept[0].path()).expect("a text").contains(r#""value":"a""#));
         drop((again, other));
         fs::remove_file(kept[0].path()).expect("removed");
-        fs::remove_file(&file).expect("removed");
+        fs::remove_file(files.path().join("records")).expect("removed");
     }
 }
 
 #[tokio::test]
 async fn overrides_of_a_file_in_memory_come_to_an_empty_redis() {
     let (redis, config, files) = (Redis::start(), rules(RULES), tempfile::tempdir().expect("a directory"));
-    let file = files.path().join("overrides").display().to_string();
+    let state = files.path().display().to_string();
     for (store, value) in [("memory", "a"), (&*redis.url(), "b"), ("memory", "c"), (&*redis.url(), "d")] {
-        let instance = Tollgate::start(config.path(), &["--store", store, "--records-file", &file]);
+        let instance = Tollgate::start(config.path(), &["--store", store, "--state-directory", &state]);
         set_on(&instance, value, 10);
         until("all", async || limits_on(&instance).last().is_some_and(|(last, _)| last == value)).await;
     }
@@ -235,10 +235,11 @@ async fn overrides_of_a_file_in_memory_come_to_an_empty_redis() {
 #[test]
 fn a_records_file_without_end_is_refused_at_the_start() {
     let (config, files) = (rules(RULES), tempfile::tempdir().expect("a directory"));
-    let file = files.path().join("overrides");
+    let file = files.path().join("records");
     std::os::unix::fs::symlink("/dev/zero", &file).expect("linked");
     let mut program = command();
-    let program = program.arg("serve").arg("--config").arg(config.path()).arg("--records-file").arg(&file);
+    let program =
+        program.arg("serve").arg("--config").arg(config.path()).arg("--state-directory").arg(files.path());
     let Ended { code, stderr: error, .. } = ended(program);
     assert_ne!(code, Some(0));
     assert!(error.contains("is a device; expected a file"), "{error}");

@@ -33,7 +33,8 @@ impl Follower {
         let source = Rules {
             directory: directory.path().to_owned(),
             options: Options::default(),
-            activate: Arc::new(move |loaded, version| {
+            last: None,
+            activate: Arc::new(move |loaded, version, _| {
                 if let Ok(loaded) = loaded {
                     active.replace(Arc::new(loaded.rules));
                     activated.update(|state| state.version = Some(version.number));

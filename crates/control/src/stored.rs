@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tollgate_core::clock::now_ms;
 use tollgate_directory::Fingerprint;
 
@@ -9,7 +10,7 @@ use crate::{ControlError, Draft, Files, Version};
 use crate::{book::BookHead, bounds::truncated, model::check_files};
 
 /// A version with its files.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StoredVersion {
     pub(super) version: Version,
     /// Distinguishes this version from another one with the same number.
@@ -76,7 +77,6 @@ impl StoredVersion {
     pub(super) fn of(draft: Draft) -> Result<Self, ControlError> {
         let Draft { files, based_on, rollback_to, author, comment } = draft;
         check_files(&files)?;
-        let texts = files.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
         let version = Version {
             number: based_on.unwrap_or_default().saturating_add(1),
             based_on,
@@ -84,14 +84,23 @@ impl StoredVersion {
             author: truncated(author),
             comment: truncated(comment),
             created_at_ms: now_ms(),
-            fingerprint: Fingerprint::of(texts).to_string(),
+            fingerprint: fingerprint(&files),
         };
         Ok(Self { version, token: token(), files: Arc::new(files), trail: String::new() })
+    }
+
+    /// Whether the files are those of the version.
+    pub(super) fn is_intact(&self) -> bool {
+        self.version.fingerprint == fingerprint(&self.files)
     }
 
     pub(super) fn id(&self) -> VersionId {
         VersionId { number: self.version.number, token: self.token.clone() }
     }
+}
+
+fn fingerprint(files: &Files) -> String {
+    Fingerprint::of(files.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()])).to_string()
 }
 
 /// Returns a unique token.

@@ -101,6 +101,11 @@ impl Readiness {
         self.satisfy(|missing| missing.stores = missing.stores.saturating_sub(1));
     }
 
+    /// Records that no store handle has to decide: the rules are those of an earlier run, in which each did.
+    pub fn skip_stores(&self) {
+        self.satisfy(|missing| missing.stores = 0);
+    }
+
     /// Records and logs the reason why a store handle has not decided yet.
     pub fn store_failed(&self, undecided: Undecided) {
         let mut missing = self.missing.lock();

@@ -7,7 +7,7 @@ use std::{fmt::Display, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use tokio::task::spawn_blocking;
 use tollgate_control::metrics::{self, ConfigLoad};
-use tollgate_control::{RulesStatus, Version, bounds::truncated};
+use tollgate_control::{RulesStatus, Version, VersionOrigin, bounds::truncated};
 use tollgate_core::clock::{Clock, now_ms};
 use tollgate_directory::{DirectoryError, Fingerprint, Reply, SourceFiles};
 use tollgate_limiter::ActiveRules;
@@ -127,15 +127,33 @@ impl Activator {
         }
     }
 
-    /// Activates a version that became current in the control store. Blocks; not for async threads. The caller records the
-    /// problem of an invalid version in the status.
-    pub(super) fn activate_version(&self, loaded: Result<Loaded, LoadError>, version: &Version) {
+    /// Activates a version that became current in the control store, or the last one from the disk. Blocks; not for async
+    /// threads. The caller records the problem of an invalid version in the status.
+    pub(super) fn activate_version(
+        &self,
+        loaded: Result<Loaded, LoadError>,
+        version: &Version,
+        origin: VersionOrigin,
+    ) {
         metrics::config_load(loaded.is_ok());
         let Version { number, author, .. } = version;
         match loaded {
             Ok(loaded) => {
                 let rules = self.activate(loaded, Some(*number), &format_args!("version {number}"));
-                tracing::info!(rules, version = number, %author, "rules version active");
+                match origin {
+                    VersionOrigin::Store => {
+                        tracing::info!(rules, version = number, %author, "rules version active");
+                    }
+                    VersionOrigin::Disk => {
+                        self.readiness.skip_stores();
+                        tracing::warn!(
+                            rules,
+                            version = number,
+                            %author,
+                            "started from the last version on disk"
+                        );
+                    }
+                }
                 self.release_previous_in_background();
             }
             Err(error) => {

@@ -1,15 +1,16 @@
 //! File of the records that an instance holds: a line for each change, rewritten when most lines are outdated.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::{ffi::OsString, os::unix::fs::OpenOptionsExt as _};
 
 use serde::{Deserialize, Serialize};
 use tollgate_runtime::{bounded_file, redact};
 
 use super::records::{Book, BookHead, RecordChange};
 use super::{Record, RecordKey};
+use crate::state_file::{self, FILE_MODE, sibling};
 
 /// Format version of the file.
 const FORMAT: u32 = 2;
@@ -61,7 +62,7 @@ impl Journal {
     /// When another process uses it, it cannot be read or written, or is not such a file.
     pub(crate) fn open(path: PathBuf) -> Result<(Self, Book), String> {
         let unusable = |reason: String| {
-            format!("cannot use the records file {} (--records-file): {reason}", redact::path(&path))
+            format!("cannot use the records file {} (--state-directory): {reason}", redact::path(&path))
         };
         let lock = lock(&sibling(&path, ".lock")).map_err(unusable)?;
         let book = read(&path).map_err(unusable)?;
@@ -71,9 +72,9 @@ impl Journal {
         Ok((Self { path, file, lines, _lock: lock }, book))
     }
 
-    /// Whether most lines are outdated, with this number of records.
-    pub(crate) const fn is_outdated(&self, records: usize) -> bool {
-        self.lines > 2 * records + MAX_OUTDATED_LINES
+    /// Whether most lines are outdated, with this number of changes that state all.
+    pub(crate) const fn is_outdated(&self, changes: usize) -> bool {
+        self.lines > 2 * changes + MAX_OUTDATED_LINES
     }
 
     /// Appends changes after which the state has this identity.
@@ -136,36 +137,20 @@ fn write(
     changes: impl IntoIterator<Item = RecordChange>,
     head: &BookHead,
 ) -> io::Result<(File, usize)> {
-    let temporary = sibling(path, ".new");
-    // Left by a process that was killed; a new file has the right permissions and is not a symbolic link.
-    match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let file = OpenOptions::new().append(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
-    let mut writer = BufWriter::new(file);
-    let (mut text, mut lines) = (Vec::new(), 1_usize);
-    for change in changes {
+    let mut lines = 1_usize;
+    let file = state_file::replace(path, |writer| {
+        let mut text = Vec::new();
+        for change in changes {
+            text.clear();
+            push(&mut text, &line_of(&change))?;
+            writer.write_all(&text)?;
+            lines += 1;
+        }
         text.clear();
-        push(&mut text, &line_of(&change))?;
-        writer.write_all(&text)?;
-        lines += 1;
-    }
-    text.clear();
-    push(&mut text, &head_line(head))?;
-    writer.write_all(&text)?;
-    let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+        push(&mut text, &head_line(head))?;
+        writer.write_all(&text)
+    })?;
     Ok((file, lines))
-}
-
-fn sibling(path: &Path, ending: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(ending);
-    name.into()
 }
 
 /// Reads the records of the file, if it exists.
@@ -216,9 +201,6 @@ fn apply(book: &mut Book, line: Line) -> Option<()> {
     book.apply(change).ok()
 }
 
-/// Permissions of files: only the user of the process, because records may contain the keys of clients.
-const FILE_MODE: u32 = 0o600;
-
 /// Locks an empty file, which is never removed: otherwise two processes could hold files of the same name.
 fn lock(path: &Path) -> Result<File, String> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
@@ -250,7 +232,7 @@ mod tests {
 
     fn record(journal: &mut Journal, book: &mut Book, changes: &[RecordChange]) {
         changes.iter().cloned().for_each(|change| book.apply(change).expect("valid"));
-        match journal.is_outdated(book.len()) {
+        match journal.is_outdated(book.changes_len()) {
             true => journal.replace(book.changes_since(0, 0), &book.head).expect("written"),
             false => journal.append(changes, &book.head).expect("written"),
         }

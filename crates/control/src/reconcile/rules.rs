@@ -8,6 +8,7 @@ use tollgate_rules::config::{self, LoadError, Loaded, Options};
 use tollgate_runtime::backoff::{Backoff, Jitter};
 use tollgate_runtime::task_slot::TaskSlot;
 
+use crate::last_version::{LastVersion, VersionFile};
 use crate::stored::{Connectivity, FilesPresence, Restore, StoreHead, StoredVersion, VersionId};
 use crate::{
     AuditEntry, Control, ControlError, Draft, Files, Version, bounds::truncated, handle::Backend, metrics,
@@ -20,8 +21,16 @@ const IMPORT_INTERVAL: Duration = Duration::from_secs(5);
 const RETRY_BACKOFF: Backoff =
     Backoff::with_jitter(Duration::from_secs(1), Duration::from_secs(30), Jitter::None);
 
+/// Source of a version that is activated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionOrigin {
+    Store,
+    /// The disk, because the store does not respond or is empty.
+    Disk,
+}
+
 /// Activates a version if it is valid. Called on blocking threads.
-pub(super) type Activate = dyn Fn(Result<Loaded, LoadError>, &Version) + Send + Sync;
+pub(super) type Activate = dyn Fn(Result<Loaded, LoadError>, &Version, VersionOrigin) + Send + Sync;
 
 /// Options for reading rules, and their activation.
 #[derive(Clone)]
@@ -30,6 +39,8 @@ pub struct Rules {
     pub directory: PathBuf,
     pub options: Options,
     pub activate: Arc<Activate>,
+    /// File of the last active version, if the store is shared.
+    pub last: Option<VersionFile>,
 }
 
 impl fmt::Debug for Rules {
@@ -44,6 +55,9 @@ pub(super) struct RulesReconciler {
     rules: Rules,
     task: TaskSlot<LoadResult>,
     active: Option<Arc<StoredVersion>>,
+    last: Option<LastVersion>,
+    /// A version from the disk, until the store has it.
+    from_disk: Option<VersionId>,
     /// The last invalid version.
     invalid: Option<VersionId>,
     /// A version from which an operator continued without the active one.
@@ -66,13 +80,14 @@ struct Retry {
 }
 
 impl RulesReconciler {
-    pub(super) fn new(control: Control, rules: Rules) -> Self {
-        let task = TaskSlot::default();
+    pub(super) fn new(control: Control, mut rules: Rules) -> Self {
         Self {
             control,
+            last: rules.last.take().map(LastVersion::start),
             rules,
-            task,
+            task: TaskSlot::default(),
             active: None,
+            from_disk: None,
             invalid: None,
             adopted: None,
             retry: None,
@@ -103,6 +118,24 @@ impl RulesReconciler {
         }
     }
 
+    /// Starts from the version on disk, if there is one and none is active. Whether there is one.
+    pub(super) fn start_from_disk(&mut self) -> bool {
+        if self.active.is_some() || !self.task.is_idle() {
+            return false;
+        }
+        let Some(stored) = self.last.as_mut().and_then(LastVersion::take) else { return false };
+        let (id, rules) = (stored.id(), self.rules.clone());
+        self.from_disk = Some(id.clone());
+        self.task.start(async move {
+            match activate(stored, rules, VersionOrigin::Disk).await {
+                Ok(Ok(stored)) => LoadResult::Activated(stored),
+                Ok(Err(reason)) => LoadResult::Problem(LoadProblem::Invalid(id, reason)),
+                Err(reason) => LoadResult::Failed(reason),
+            }
+        });
+        true
+    }
+
     /// Starts the task that the head of the store calls for.
     pub(super) fn reconcile(&mut self, head: &StoreHead, connectivity: Connectivity) {
         if !self.task.is_idle() {
@@ -110,6 +143,7 @@ impl RulesReconciler {
         }
         match (&head.current, &self.active) {
             (None, None) => match self.control.require_writable() {
+                Ok(()) if self.start_from_disk() => {}
                 Ok(()) => self.import(),
                 Err(_) => self.problem = Some("no version is copied from the writing region yet".to_owned()),
             },
@@ -118,7 +152,7 @@ impl RulesReconciler {
                 if head.files == FilesPresence::Lost {
                     self.restore(Arc::clone(active), head.current.clone(), connectivity);
                 } else {
-                    self.problem = None;
+                    (self.problem, self.from_disk) = (None, None);
                 }
             }
             (Some(current), Some(active))
@@ -157,6 +191,9 @@ impl RulesReconciler {
         current: Option<VersionId>,
         connectivity: Connectivity,
     ) {
+        // Others may have continued since it was written.
+        let is_from_disk = self.from_disk == Some(active.id());
+        let connectivity = if is_from_disk { Connectivity::Interrupted } else { connectivity };
         let control = self.control.clone();
         self.task.start(async move { restore(&control, &active, current, connectivity).await });
     }
@@ -174,11 +211,12 @@ impl RulesReconciler {
     pub(super) fn handle(&mut self, result: LoadResult) -> bool {
         match result {
             LoadResult::Activated(stored) => {
-                (self.active, self.invalid, self.retry, self.problem) = (Some(stored), None, None, None);
+                self.activated(stored);
+                (self.invalid, self.retry, self.problem) = (None, None, None);
                 true
             }
             LoadResult::Fallback(stored, problem) => {
-                self.active = Some(stored);
+                self.activated(stored);
                 self.handle_problem(problem);
                 true
             }
@@ -197,6 +235,11 @@ impl RulesReconciler {
                 false
             }
         }
+    }
+
+    fn activated(&mut self, stored: Arc<StoredVersion>) {
+        self.last.iter_mut().for_each(|last| last.activated(&stored));
+        self.active = Some(stored);
     }
 
     fn handle_problem(&mut self, problem: LoadProblem) -> bool {
@@ -264,11 +307,13 @@ pub(super) enum LoadProblem {
 async fn load(control: &Control, rules: Rules, id: VersionId, failed: u32, has_active: bool) -> LoadResult {
     let number = id.number;
     let (problem, is_permanent) = match control.0.backend.version(number).await {
-        Ok(Some(stored)) if stored.token == id.token => match activate(stored, rules.clone()).await {
-            Ok(Ok(stored)) => return LoadResult::Activated(stored),
-            Ok(Err(reason)) => (LoadProblem::Invalid(id, reason), true),
-            Err(reason) => (LoadProblem::Unavailable(id, reason), false),
-        },
+        Ok(Some(stored)) if stored.token == id.token => {
+            match activate(stored, rules.clone(), VersionOrigin::Store).await {
+                Ok(Ok(stored)) => return LoadResult::Activated(stored),
+                Ok(Err(reason)) => (LoadProblem::Invalid(id, reason), true),
+                Err(reason) => (LoadProblem::Unavailable(id, reason), false),
+            }
+        }
         Ok(Some(_)) => (LoadProblem::Unavailable(id, format!("version {number} was replaced")), false),
         Ok(None) => {
             let reason = format!("the store has lost version {number}");
@@ -287,7 +332,7 @@ async fn activate_earlier(control: &Control, rules: Rules, number: u64, problem:
     let first = number.saturating_sub(MAX_EARLIER_VERSIONS).max(1);
     for before in (first..number).rev() {
         let Ok(Some(stored)) = control.0.backend.version(before).await else { continue };
-        if let Ok(Ok(stored)) = activate(stored, rules.clone()).await {
+        if let Ok(Ok(stored)) = activate(stored, rules.clone(), VersionOrigin::Store).await {
             tracing::error!(version = before, current = number, "activated an earlier version of the rules");
             return LoadResult::Fallback(stored, problem);
         }
@@ -299,13 +344,14 @@ async fn activate_earlier(control: &Control, rules: Rules, number: u64, problem:
 async fn activate(
     stored: Arc<StoredVersion>,
     rules: Rules,
+    origin: VersionOrigin,
 ) -> Result<Result<Arc<StoredVersion>, String>, String> {
     let activated = spawn_blocking(move || {
         let number = stored.version.number;
         let files = stored.files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes()));
         let loaded = config::load_files(files, rules.options);
         let invalid = loaded.as_ref().err().map(|error| format!("version {number} is not valid: {error}"));
-        (rules.activate)(loaded, &stored.version);
+        (rules.activate)(loaded, &stored.version, origin);
         invalid.map_or(Ok(stored), Err)
     });
     activated.await.map_err(|error| error.to_string())
