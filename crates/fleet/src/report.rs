@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_control::{InstanceReport, MAX_REPORT_BYTES};
 use tollgate_limiter::talkers::{self, DomainCounts, DomainTop, SpanCounts};
 
-use super::rollouts::RolloutReport;
+use super::rollouts::{RolloutReport, json_bytes};
 
 /// Age above which a report is not part of a sum, in milliseconds: several report intervals.
 const MAX_REPORT_AGE_MS: u64 = 10_000;
@@ -45,11 +45,6 @@ impl Report {
         // Maps with text keys and numbers always have a JSON form.
         serde_json::to_string(&self).unwrap_or_default()
     }
-}
-
-/// Size of a value as JSON.
-pub(super) fn json_bytes(value: &impl Serialize) -> usize {
-    serde_json::to_string(value).map_or(0, |text| text.len())
 }
 
 tollgate_core::named! {

@@ -91,7 +91,7 @@ impl Rounds {
         let read = Arc::clone(&reports);
         // Sums over many instances take some milliseconds. The only error is a panic, which is logged.
         let _ = spawn_blocking(move || record(&read)).await;
-        self.ramps.round(&self.control, self.view.rules(), &reports).await
+        self.ramps.round(&self.control, self.view.rules(), reports.rollouts()).await
     }
 
     /// Reports to the other instances; whether this one leads.

@@ -17,10 +17,9 @@ use tollgate_limiter::ActiveRules;
 use tollgate_metrics::{GaugeFamily, Metric};
 
 use self::ramps::Ramps;
-use crate::FleetReports;
 
 pub use self::demand::DemandView;
-pub(super) use self::report::{Comparisons, RolloutReport};
+pub(super) use self::report::{Comparisons, RolloutReport, json_bytes};
 pub(super) use self::view::merged;
 pub use self::view::{CandidateView, KeyView};
 
@@ -43,12 +42,12 @@ pub(super) struct RampKeeper {
 }
 
 impl RampKeeper {
-    /// Advances ramps by the reports of a round.
+    /// Advances ramps by the reports of the instances, each with its id.
     pub(super) async fn round(
         &mut self,
         control: &Control,
         rules: &ActiveRules,
-        reports: &FleetReports,
+        reports: &[(String, RolloutReport)],
     ) -> Result<(), ControlError> {
         // A ramp sets the share of a rule; switches of another region are copied.
         if !rules.lists().has_shares() || control.require_writable().is_err() {
@@ -58,7 +57,7 @@ impl RampKeeper {
         self.is_acting = true;
         let switches = control.runtime()?.switches;
         record_ramps(&switches);
-        for (from, to) in self.ramps.round(reports.rollouts(), &switches, now_ms()) {
+        for (from, to) in self.ramps.round(reports, &switches, now_ms()) {
             let note = to.ramp.as_ref().map(|ramp| ramp.note()).unwrap_or_default();
             if control.replace_switch(from, to.clone(), note.clone()).await? {
                 tracing::info!(domain = %to.domain, rule = %to.rule, %note, "ramp changed");

@@ -9,8 +9,6 @@ use tollgate_limiter::candidates::{DifferingKeys, differing_keys, forget_keys};
 use tollgate_limiter::metrics::{SampledKey, candidate_totals, enforcement_totals};
 use tollgate_rules::{candidate_text, limit_text};
 
-use crate::report::json_bytes;
-
 /// Maximum number of rules in a report, of either kind.
 const MAX_RULES: usize = 64;
 
@@ -78,6 +76,11 @@ impl RolloutReport {
             }
         }
     }
+}
+
+/// Size of a value as JSON.
+pub(crate) fn json_bytes(value: &impl Serialize) -> usize {
+    serde_json::to_string(value).map_or(0, |text| text.len())
 }
 
 /// Begin of each comparison, and the hits before it.

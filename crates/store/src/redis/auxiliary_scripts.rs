@@ -44,6 +44,7 @@ impl Reply {
             Value::Int(number) => Self::Integer(number),
             Value::BulkString(bytes) => Self::Bytes(bytes),
             Value::SimpleString(text) => Self::Bytes(text.into_bytes()),
+            Value::Okay => Self::Bytes(b"OK".to_vec()),
             Value::Array(parts) => Self::List(parts.into_iter().map(Self::of).collect::<Result<_, _>>()?),
             _ => return Err(SendError::MalformedReply),
         })
