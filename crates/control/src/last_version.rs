@@ -9,6 +9,14 @@ use tollgate_runtime::{bounded_file, redact};
 use crate::state_file::{replace, sibling};
 use crate::{metrics, stored::StoredVersion};
 
+/// Source of a version that is activated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionOrigin {
+    Store,
+    /// The disk, because the store does not respond or is empty.
+    Disk,
+}
+
 /// File of a version.
 #[derive(Clone, Debug)]
 pub struct VersionFile {

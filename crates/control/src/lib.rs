@@ -53,7 +53,7 @@ pub use self::copies::{
 };
 pub use self::events::{EventKind, LoggedEvent, Occasion, OperatorEvent};
 pub use self::fleet::{FleetReply, FleetRound, InstanceReport, MAX_REPORT_BYTES, Totals, log_events};
-pub use self::last_version::VersionFile;
+pub use self::last_version::{VersionFile, VersionOrigin};
 pub use self::listed_bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan};
 pub use self::lists::{ListEntry, Runtime, Switch, check_entry, check_switch, compile as compile_lists};
 pub use self::model::{
@@ -62,7 +62,7 @@ pub use self::model::{
 };
 pub use self::pairs::{ListPair, Pair, pairs_text, parse_pairs};
 pub use self::ramp::{EnforcedKeys, Ramp, RampEvidence, RampPlan, RampState};
-pub use self::reconcile::{ActiveDomains, Reconciler, Rules, VersionOrigin};
+pub use self::reconcile::{ActiveDomains, Reconciler, Rules};
 #[doc(hidden)]
 pub use self::redis::{BOOK_SCRIPT, CONTROL_SCRIPT};
 pub use self::status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus};

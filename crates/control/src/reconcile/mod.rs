@@ -32,7 +32,7 @@ use self::rules::{LoadResult, RulesReconciler};
 use crate::stored::StoreHead;
 use crate::{Control, ControlResult, Instance, RulesSource, RulesStatus, metrics};
 
-pub use self::rules::{Rules, VersionOrigin};
+pub use self::rules::Rules;
 
 /// Time between two heartbeats without notifications.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use tollgate_rules::config::{self, LoadError, Loaded, Options};
 use tollgate_runtime::backoff::{Backoff, Jitter};
 use tollgate_runtime::task_slot::TaskSlot;
 
-use crate::last_version::{LastVersion, VersionFile};
+use crate::last_version::{LastVersion, VersionFile, VersionOrigin};
 use crate::stored::{Connectivity, FilesPresence, Restore, StoreHead, StoredVersion, VersionId};
 use crate::{
     AuditEntry, Control, ControlError, Draft, Files, Version, bounds::truncated, handle::Backend, metrics,
@@ -20,14 +20,6 @@ const IMPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Pauses between attempts to activate a version; each attempt fetches all of it.
 const RETRY_BACKOFF: Backoff =
     Backoff::with_jitter(Duration::from_secs(1), Duration::from_secs(30), Jitter::None);
-
-/// Source of a version that is activated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VersionOrigin {
-    Store,
-    /// The disk, because the store does not respond or is empty.
-    Disk,
-}
 
 /// Activates a version if it is valid. Called on blocking threads.
 pub(super) type Activate = dyn Fn(Result<Loaded, LoadError>, &Version, VersionOrigin) + Send + Sync;
@@ -129,8 +121,7 @@ impl RulesReconciler {
         self.task.start(async move {
             match activate(stored, rules, VersionOrigin::Disk).await {
                 Ok(Ok(stored)) => LoadResult::Activated(stored),
-                Ok(Err(reason)) => LoadResult::Problem(LoadProblem::Invalid(id, reason)),
-                Err(reason) => LoadResult::Failed(reason),
+                Ok(Err(reason)) | Err(reason) => LoadResult::Problem(LoadProblem::Invalid(id, reason)),
             }
         });
         true
