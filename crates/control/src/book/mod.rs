@@ -289,7 +289,7 @@ impl BookReplica {
                 }
             }
             finish(&mut book);
-            let is_outdated = journal.as_ref().is_some_and(|journal| journal.is_outdated(book.len()));
+            let is_outdated = journal.as_ref().is_some_and(|journal| journal.is_outdated(book.changes_len()));
             let whole = is_outdated.then(|| book.changes_since(0, 0).collect::<Vec<_>>());
             (book.head.clone(), whole)
         };

@@ -100,6 +100,11 @@ impl Book {
         self.overrides.len() + self.others.len()
     }
 
+    /// Number of changes that state all of it: its records, and the removals that are remembered.
+    pub(crate) fn changes_len(&self) -> usize {
+        self.len() + self.removals.len()
+    }
+
     /// Number of active records of a kind.
     pub(crate) fn count(&self, kind: Kind, now_ms: u64) -> usize {
         match kind {
