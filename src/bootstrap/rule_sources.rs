@@ -89,10 +89,6 @@ pub(super) async fn load_first(
         let (reconciler, xds) = (reconcile(None), Some(xds));
         return Ok(FirstRules { reconciler, xds, recompile: Some(recompile), loaded: None });
     }
-    // Other sources need none: a directory is on the disk, and a store in this process is empty at the start.
-    let file = settings.state_directory.as_ref().filter(|_| settings.source == RulesSource::Redis);
-    let file = file.map(|directory| directory.join("rules.json"));
-    let last = spawn_blocking(move || file.map(VersionFile::open)).await;
     let on_version = activator.clone();
     let mut reconciler = reconcile(Some(Rules {
         directory: settings.directory.clone(),
@@ -100,7 +96,7 @@ pub(super) async fn load_first(
         activate: Arc::new(move |loaded, version, origin| {
             on_version.activate_version(loaded, version, origin);
         }),
-        last: last.map_err(|error| StartError::System(error.into()))?,
+        last: last_version(settings).await?,
     }));
     // Rules may become active at the end of that time.
     let _ = timeout(FIRST_VERSION_TIMEOUT, reconciler.first_attempt()).await;
@@ -108,6 +104,15 @@ pub(super) async fn load_first(
         tracing::warn!("not ready: waiting for the first rules version");
     }
     Ok(FirstRules { reconciler, xds: None, recompile: None, loaded: None })
+}
+
+/// Opens the file of the last version. Other sources need none: a directory is on the disk, and a store in this process is
+/// empty at the start.
+async fn last_version(settings: &RulesSettings) -> Result<Option<VersionFile>, StartError> {
+    let directory = settings.state_directory.as_ref().filter(|_| settings.source == RulesSource::Redis);
+    let file = directory.map(|directory| directory.join("rules.json"));
+    let opened = spawn_blocking(move || file.map(VersionFile::open)).await;
+    opened.map_err(|error| StartError::System(error.into()))
 }
 
 /// Subscribes to a control plane, and waits for its first rules unless the ports may open without.

@@ -42,7 +42,7 @@ const NOTIFICATION_DELAY: Duration = Duration::from_millis(5);
 const MAX_NOTIFICATION_SPREAD_MS: u64 = 200;
 /// Shortest time between two heartbeats.
 const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
-/// The same after a change by this instance, whose caller waits for it.
+/// Shortest time before a heartbeat after a change by this instance, whose caller waits for it.
 const OWN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Reconciles this instance with the store until dropped.
@@ -128,7 +128,7 @@ impl ReconcileTask {
                 head = self.in_flight.finished() => self.handle_head(head),
                 loaded = RulesReconciler::finished(&mut self.rules) => self.handle_load(loaded),
                 is_changed = self.book.finished() => if is_changed {
-                    self.request_heartbeat(Duration::ZERO, OWN_HEARTBEAT_INTERVAL);
+                    self.request_heartbeat(Duration::ZERO, MIN_HEARTBEAT_INTERVAL);
                 },
                 () = at(end) => self.book.activate(),
             }
