@@ -81,8 +81,7 @@ impl RedisStore {
         arguments: &[&[u8]],
         time_limit: Duration,
     ) -> Result<Reply, StoreError> {
-        let mut command = cmd(name);
-        command.arg(arguments);
+        let command = cmd(name).arg(arguments).clone();
         // This command never gets `NOSCRIPT`, so the command that loads a script is never used.
         self.execute(slot, &command, &command, time_limit).await
     }
