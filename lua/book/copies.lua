@@ -15,6 +15,7 @@ local function adopt_part(revision)
       apply(ACTIVE, ARGV[i + 1], ARGV[i], ARGV[i + 2], ARGV[i + 3])
     end
   end
+  sweep(now_us())
   trim()
   redis.call('HSET', head, 'source', ARGV[7])
   if tonumber(revision) > last then

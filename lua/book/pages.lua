@@ -64,8 +64,8 @@ OPERATIONS.since = function()
 end
 
 -- Replies the same to another region, with 'part' for the changes after a revision of its copy, or 'whole' if the copy
--- has to begin anew, also because it has changes that this store has lost: then for all changes. ARGV: the lineage, the revision and the epoch of which it is a copy, 'first',
--- or 'next' for a further page, and the maximum number of changes.
+-- has to begin anew, also because it has changes that this store has lost: then for all changes. ARGV: the lineage, the
+-- revision and the epoch of which it is a copy, 'first', or 'next' for a further page, and the maximum number of changes.
 OPERATIONS.read = function()
   drop_incomplete()
   local state = redis.call('HMGET', head, 'lineage', 'revision', 'epoch', 'floor')

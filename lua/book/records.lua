@@ -46,7 +46,13 @@ end
 
 -- Removes a record that has ended. The removal has its revision, so that what it had replaced never returns.
 local function finish(id)
-  apply(ACTIVE, id, redis.call('ZMSCORE', revisions, id)[1], '0', '')
+  local revision = redis.call('ZMSCORE', revisions, id)[1]
+  if revision then
+    apply(ACTIVE, id, revision, '0', '')
+  else
+    -- The rest was evicted.
+    drop(ACTIVE, id)
+  end
 end
 
 -- Removes some that have ended. Instances drop these by themselves.

@@ -16,11 +16,12 @@ OPERATIONS.restore = function()
     return 'other'
   end
   redis.call('HSET', head, 'lineage', lineage)
-  local restored = 0
+  local restored, floor = 0, tonumber(redis.call('HGET', head, 'floor') or '0')
   for i = 11, #ARGV, 4 do
     local revision, id = tonumber(ARGV[i]), ARGV[i + 1]
     local known = redis.call('ZMSCORE', revisions, id)[1] or redis.call('ZMSCORE', removals, id)[1]
-    if not known or tonumber(known) < revision then
+    local is_forgotten = not known and ARGV[i + 3] == '' and revision <= floor
+    if not is_forgotten and (not known or tonumber(known) < revision) then
       restored = restored + 1
       apply(ACTIVE, id, ARGV[i], ARGV[i + 2], ARGV[i + 3])
     end
@@ -30,9 +31,12 @@ OPERATIONS.restore = function()
     diverge()
     redis.call('HINCRBY', head, 'restored', restored)
     -- Instances may be past the revisions that were restored, so they fetch all again, also if the last part is never made.
-    redis.call('HSET', head, 'epoch', text(now_us()))
+    redis.call('HSET', head, 'epoch', text(math.max(last_revision() + 1, now_us())))
   end
-  if ARGV[8] == 'last' then
+  if ARGV[8] == 'more' then
+    -- Also if the last part is never made: what is stored is at most of this revision, and so are forgotten removals.
+    set_revision(math.max(last_revision(), tonumber(ARGV[#ARGV - 3])))
+  else
     local last = math.max(last_revision(), tonumber(ARGV[7]))
     -- The store has what instances of that revision have.
     note_revision(tonumber(ARGV[7]))

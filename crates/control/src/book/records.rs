@@ -267,28 +267,32 @@ impl Book {
     /// Whether this book has each record of another one with a later revision than `from` that has not ended at `now_ms`, or a
     /// later change of it.
     pub(crate) fn has_changes_of(&self, other: &Self, from: u64, now_ms: u64) -> bool {
-        other.changes_since(from, now_ms).all(|RecordChange { revision, key, record }| {
+        other.revisions_since(from, now_ms).all(|(revision, key, is_put)| {
             let known = self.revision_of(key, 0).or(self.removals.get(&key).copied());
-            known.map_or(record.is_none(), |known| known >= revision)
+            known.map_or(!is_put, |known| known >= revision)
         })
     }
 
     /// All changes with a later revision than `revision`, in their order; of records that have ended at `now_ms`, removals.
     pub(crate) fn changes_since(&self, revision: u64, now_ms: u64) -> impl Iterator<Item = RecordChange> {
+        let mut changes: Vec<_> = self.revisions_since(revision, now_ms).collect();
+        changes.sort_unstable();
+        changes.into_iter().map(move |(revision, key, is_put)| RecordChange {
+            revision,
+            key,
+            record: if is_put { self.get(key) } else { None },
+        })
+    }
+
+    /// The revision and key of each of them, in no order, and whether there is a record.
+    fn revisions_since(&self, revision: u64, now_ms: u64) -> impl Iterator<Item = (u64, RecordKey, bool)> {
         let overrides =
             self.overrides.iter().map(|(key, held)| (held.revision, *key, held.stated.ends_at_ms));
         let others =
             self.others.iter().map(|(key, (revision, record))| (*revision, *key, record.ends_at_ms()));
         let put = overrides.chain(others).map(move |(at, key, end)| (at, key, is_active(end, now_ms)));
         let removed = self.removals.iter().map(|(key, revision)| (*revision, *key, false));
-        let mut changes: Vec<_> = put.chain(removed).filter(|(changed, ..)| *changed > revision).collect();
-        changes.sort_unstable();
-        let record = |key, is_put: bool| if is_put { self.get(key) } else { None };
-        changes.into_iter().map(move |(revision, key, is_put)| RecordChange {
-            revision,
-            key,
-            record: record(key, is_put),
-        })
+        put.chain(removed).filter(move |(changed, ..)| *changed > revision)
     }
 }
 

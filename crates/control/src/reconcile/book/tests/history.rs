@@ -18,7 +18,7 @@ use crate::{Action, AuditEntry, AutomaticEntry, AutomaticMode, Instance, ListEnt
 pub(super) const COPY: &str = "for i = 1, #KEYS / 2 do \
     if redis.call('EXISTS', KEYS[i]) == 1 then redis.call('COPY', KEYS[i], KEYS[#KEYS / 2 + i], 'REPLACE') \
     else redis.call('DEL', KEYS[#KEYS / 2 + i]) end end return 1";
-const FLUSH: &str = "redis.call('DEL', unpack(KEYS)) return 1";
+pub(super) const FLUSH: &str = "redis.call('DEL', unpack(KEYS)) return 1";
 
 /// Time in which the clock of the test and that of the script may differ in what has ended.
 const END_MARGIN_MS: u64 = 15;
@@ -27,7 +27,7 @@ const END_MARGIN_MS: u64 = 15;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     revision: u64,
-    record: Option<Record>,
+    pub(super) record: Option<Record>,
 }
 
 impl Change {
@@ -149,7 +149,7 @@ impl History {
         self.random.usize(..self.instances.len())
     }
 
-    fn redis(&self) -> &Redis {
+    pub(super) fn redis(&self) -> &Redis {
         self.instances[0].control.shared_store().expect("in Redis")
     }
 
@@ -189,8 +189,17 @@ impl History {
         redis.client.store.run(&script, slot, &keys, &[], Duration::from_secs(5)).await.expect("run");
     }
 
-    async fn reconcile(&self, at: usize) {
+    pub(super) async fn reconcile(&self, at: usize) {
         let control = &self.instances[at].control;
+        for (name, store) in BookName::ALL.into_iter().zip(&self.heads(at).await) {
+            let held = control.0.book(name).head();
+            // It fails if the store loses something meanwhile.
+            let _ = apply(control, name, Plan::of(&held, store), held, store).await;
+        }
+    }
+
+    /// The heads of the store's books, as a heartbeat of an instance reads them.
+    pub(super) async fn heads(&self, at: usize) -> [BookHead; 2] {
         let instance = Instance {
             id: at.to_string(),
             program: String::new(),
@@ -203,12 +212,7 @@ impl History {
             active_domains: Vec::new(),
             problem: None,
         };
-        let head = control.heartbeat(instance, None).await.expect("a reply");
-        for (name, store) in BookName::ALL.into_iter().zip(&head.books) {
-            let held = control.0.book(name).head();
-            // It fails if the store loses something meanwhile.
-            let _ = apply(control, name, Plan::of(&held, store), held, store).await;
-        }
+        self.instances[at].control.heartbeat(instance, None).await.expect("a reply").books
     }
 
     /// A change by an operator.

@@ -11,12 +11,17 @@
 //! `docs/internals/book.md` states them for readers. Each is also shown to fail for a script that breaks it. More histories:
 //! `TOLLGATE_HISTORIES=10000 cargo test --release -p tollgate-control laws`.
 
-use std::env;
+use std::{env, time::Duration};
 
-use super::history::{COPY, History, list_entry};
+use tokio::time::sleep;
+use tollgate_core::clock::now_ms;
+
+use super::super::plan::Plan;
+use super::history::{COPY, FLUSH, History, list_entry};
 use super::server::Server;
-use crate::book::{BookName, NewChange};
+use crate::book::{BookName, NewChange, RecordChange};
 use crate::redis::BOOK_SCRIPT;
+use crate::redis::book::{CopySources, CopyStep, adopt};
 use crate::{Action, AuditEntry, Control, RecordsHead};
 
 /// The law that a history of this number breaks, if it does.
@@ -53,11 +58,7 @@ async fn a_script_that_breaks_a_law_is_found() {
         (&["condition"], "return 'unlike'", "return 'made'"),
         (&["conservation", "convergence"][..], "redis.call('ZADD', set.removals, revision, id)", ""),
         (&["audit"], "      append(now, ARGV[i + 4])", ""),
-        (
-            &["conservation", "convergence"],
-            "apply(ACTIVE, id, redis.call('ZMSCORE', revisions, id)[1], '0', '')",
-            "drop(ACTIVE, id)",
-        ),
+        (&["conservation", "convergence"], "apply(ACTIVE, id, revision, '0', '')", "drop(ACTIVE, id)"),
     ];
     for (at, (laws, text, other)) in broken.into_iter().enumerate() {
         assert_eq!(BOOK_SCRIPT.matches(text).count(), 1, "{text}");
@@ -68,13 +69,17 @@ async fn a_script_that_breaks_a_law_is_found() {
     }
 }
 
+fn audit() -> AuditEntry {
+    AuditEntry::new("ada", Action::AddEntry, String::new(), String::new())
+}
+
 #[tokio::test]
 async fn a_copy_with_changes_that_its_writer_has_lost_begins_anew() {
     let server = Server::start();
     let mut history = History::new(server.port, 0, BOOK_SCRIPT).await;
     let put = |id: &str| {
         let record = list_entry(id.to_owned(), String::new(), None);
-        NewChange::put(record, AuditEntry::new("ada", Action::AddEntry, String::new(), String::new()))
+        NewChange::put(record, audit())
     };
     let [writer, other] = [0, 1].map(|at| history.instances[at].control.clone());
     let change = async |control: &Control, value: &str| {
@@ -95,4 +100,47 @@ async fn a_copy_with_changes_that_its_writer_has_lost_begins_anew() {
     assert!(copy_of(lost, false).await && !copy_of(last, false).await);
     // A page ends at any revision.
     assert!(!copy_of(lost, true).await);
+}
+
+#[tokio::test]
+async fn a_restoration_that_is_never_finished_is_fetched_once() {
+    let server = Server::start();
+    let script =
+        BOOK_SCRIPT.replace("MAX_REMOVALS, MAX_SWEPT = 10000", "MAX_REMOVALS, MAX_SWEPT = 2").replace(
+            "if ARGV[8] == 'more' then",
+            "if ARGV[8] == 'last' then return 'lost' end if ARGV[8] == 'more' then",
+        );
+    assert_eq!(script.len(), BOOK_SCRIPT.len() - 4 + "if ARGV[8] == 'last' then return 'lost' end ".len());
+    let history = History::new(server.port, 0, script.leak()).await;
+    let operators = BookName::Operators;
+    for id in 0..6 {
+        let record = list_entry(id.to_string(), String::new(), None);
+        let removal = NewChange::remove(record.key(), audit());
+        for change in [NewChange::put(record, audit()), removal] {
+            history.instances[0].control.make(operators, vec![change]).await.expect("made");
+            history.reconcile(0).await;
+        }
+    }
+    history.run(FLUSH, &[""]).await;
+    history.reconcile(0).await;
+    history.reconcile(1).await;
+    let [store, _] = history.heads(1).await;
+    assert!(store.floor > 0);
+    assert_eq!(Plan::of(&history.instances[1].control.0.book(operators).head(), &store), Plan::Nothing);
+}
+
+#[tokio::test]
+async fn a_copy_drops_records_that_have_ended() {
+    let server = Server::start();
+    let history = History::new(server.port, 0, BOOK_SCRIPT).await;
+    let record = list_entry("a".to_owned(), String::new(), Some(now_ms() + 20));
+    let key = record.key();
+    let change = RecordChange { revision: 5, key, record: Some(record) };
+    for (before, from, changes) in [("", 0, &[change][..]), ("w", 5, &[])] {
+        let sources = CopySources { before, after: "w", revision: from + 5 };
+        let (client, step) = (&history.redis().client, CopyStep::Part { from });
+        assert!(adopt(client, step, sources, changes, &audit()).await.expect("a reply"));
+        sleep(Duration::from_millis(40)).await;
+    }
+    assert_eq!(history.stored().await[&key].record, None);
 }
