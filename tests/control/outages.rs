@@ -198,6 +198,22 @@ async fn an_instance_from_disk_takes_the_newer_version_of_a_redis_that_returns()
 }
 
 #[tokio::test]
+async fn an_instance_from_disk_is_not_ready_if_redis_refuses_its_login() {
+    let (redis, state) = (Redis::start(), tempfile::tempdir().expect("a directory"));
+    keep_on_disk(&redis, state.path()).await;
+    let (port, url) = (redis.port(), redis.url());
+    drop(redis);
+    let _redis = Redis::start_on(port, &["--requirepass", "other"]);
+    let instance = with_state(&url, state.path());
+    until("the rules are not active", async || !instance.logged(FROM_DISK).is_empty()).await;
+    until("the reason is not shown", async || {
+        http::try_get(&instance.url("/ready"))
+            .is_some_and(|answer| answer.status == 500 && answer.body.contains("NOAUTH"))
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_last_version_on_disk_is_restored_to_an_empty_redis() {
     let (redis, state) = (Redis::start(), tempfile::tempdir().expect("a directory"));
     keep_on_disk(&redis, state.path()).await;

@@ -19,7 +19,7 @@ tollgate_core::named! {
     pub enum Phase {
         /// Waiting for the first rules, or for the first decision of the store.
         Starting = "starting",
-        /// Rules are active, and the store has decided at least once.
+        /// Rules are active, and the store has decided at least once, or fails while the rules are those of an earlier run.
         Ready = "ready",
         /// Shutdown was requested. Final.
         Stopping = "stopping",
@@ -40,6 +40,8 @@ struct Preconditions {
     rules: bool,
     /// Store handles that have not decided yet; each worker has its own, and so has the HTTP port.
     stores: usize,
+    /// Whether the rules are those of an earlier run, so that an outage of the store does not matter.
+    tolerates_outage: bool,
     /// The last reason why a handle has not decided.
     undecided: Option<Undecided>,
     /// Logged causes, without their numbers, and the times of these lines.
@@ -87,7 +89,13 @@ impl Readiness {
     /// Ready once rules are active and `stores` store handles have decided.
     pub fn new(stores: usize) -> Self {
         let phase = Arc::new(watch::Sender::new(Phase::Starting));
-        let missing = Preconditions { rules: true, stores, undecided: None, logged: Vec::new() };
+        let missing = Preconditions {
+            rules: true,
+            stores,
+            tolerates_outage: false,
+            undecided: None,
+            logged: Vec::new(),
+        };
         Self { phase, missing: Arc::new(Mutex::new(missing)) }
     }
 
@@ -101,19 +109,21 @@ impl Readiness {
         self.satisfy(|missing| missing.stores = missing.stores.saturating_sub(1));
     }
 
-    /// Records that no store handle has to decide: the rules are those of an earlier run, in which each did.
-    pub fn skip_stores(&self) {
-        self.satisfy(|missing| missing.stores = 0);
+    /// Records that the rules are those of an earlier run: an outage of the store, but not a mistake of its set-up, is no
+    /// reason to wait.
+    pub fn tolerate_outage(&self) {
+        self.satisfy(|missing| missing.tolerates_outage = true);
     }
 
     /// Records and logs the reason why a store handle has not decided yet.
     pub fn store_failed(&self, undecided: Undecided) {
         let mut missing = self.missing.lock();
         if missing.is_due(&undecided.cause) {
-            let Undecided { cause, remedy } = &undecided;
+            let Undecided { cause, remedy, is_outage: _ } = &undecided;
             tracing::warn!(%cause, remedy, "Redis has not decided yet");
         }
-        missing.undecided = Some(undecided);
+        drop(missing);
+        self.satisfy(|missing| missing.undecided = Some(undecided));
     }
 
     /// The reason why the process is not ready, for operators; `None` if it is.
@@ -125,10 +135,11 @@ impl Readiness {
         }
     }
 
-    fn satisfy(&self, update: impl Fn(&mut Preconditions)) {
+    fn satisfy(&self, update: impl FnOnce(&mut Preconditions)) {
         let mut missing = self.missing.lock();
         update(&mut missing);
-        if !missing.rules && missing.stores == 0 {
+        let is_outage = missing.undecided.as_ref().is_some_and(|undecided| undecided.is_outage);
+        if !missing.rules && (missing.stores == 0 || missing.tolerates_outage && is_outage) {
             self.advance(|phase| phase == Phase::Starting, Phase::Ready);
         }
     }
@@ -156,5 +167,32 @@ impl Readiness {
     /// Receiver of phase changes.
     pub fn subscribe(&self) -> watch::Receiver<Phase> {
         self.phase.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn undecided(is_outage: bool) -> Undecided {
+        Undecided { cause: "refused".to_owned(), remedy: "mend it", is_outage }
+    }
+
+    #[test]
+    fn an_outage_is_tolerated_by_rules_of_an_earlier_run_alone_and_a_wrong_set_up_never() {
+        for (is_earlier_run, is_outage) in [(true, true), (true, false), (false, true), (false, false)] {
+            let readiness = Readiness::new(2);
+            readiness.store_failed(undecided(is_outage));
+            if is_earlier_run {
+                readiness.tolerate_outage();
+            }
+            readiness.rules_loaded();
+            let expected = if is_earlier_run && is_outage { Phase::Ready } else { Phase::Starting };
+            assert_eq!(readiness.phase(), expected, "{is_earlier_run} {is_outage}");
+            readiness.store_failed(undecided(is_outage));
+            assert_eq!(readiness.phase(), expected);
+            [(); 2].into_iter().for_each(|()| readiness.store_decided());
+            assert_eq!(readiness.phase(), Phase::Ready);
+        }
     }
 }

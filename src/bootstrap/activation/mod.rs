@@ -145,7 +145,7 @@ impl Activator {
                         tracing::info!(rules, version = number, %author, "rules version active");
                     }
                     VersionOrigin::Disk => {
-                        self.readiness.skip_stores();
+                        self.readiness.tolerate_outage();
                         tracing::warn!(
                             rules,
                             version = number,

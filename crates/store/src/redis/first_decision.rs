@@ -41,22 +41,23 @@ pub struct Undecided {
     pub cause: String,
     /// Instruction for the operator.
     pub remedy: &'static str,
+    /// Whether the server fails or does not respond, rather than that the set-up is wrong.
+    pub is_outage: bool,
 }
 
 /// Waits until the server, or each master of a cluster that responds, has made a decision that charges no counter of a
 /// rule. Calls `report` after each failed attempt but the first one, which may merely have been slow.
 pub async fn first_decision(store: &RedisStore, report: impl Fn(Undecided)) {
     let mut is_first = true;
-    while let Err(cause) = decide_nothing(store).await {
-        let remedy = remedy(&cause);
+    while let Err(undecided) = decide_nothing(store).await {
         if !std::mem::replace(&mut is_first, false) {
-            report(Undecided { cause, remedy });
+            report(undecided);
         }
         sleep(ATTEMPT_INTERVAL).await;
     }
 }
 
-async fn decide_nothing(store: &RedisStore) -> Result<(), String> {
+async fn decide_nothing(store: &RedisStore) -> Result<(), Undecided> {
     // A connection to a replica is replaced after each attempt.
     let _ = timeout(CONNECTION_TIMEOUT, store.connected()).await;
     let requests = probes(store);
@@ -71,11 +72,11 @@ async fn decide_nothing(store: &RedisStore) -> Result<(), String> {
             Err(error) if is_outage(&error) => {
                 failure.get_or_insert((error, request));
             }
-            Err(error) => return Err(explained(store, &error, request).await),
+            Err(error) => return Err(undecided(store, &error, request).await),
         }
     }
     match failure {
-        Some((error, request)) if !has_decided => Err(explained(store, &error, request).await),
+        Some((error, request)) if !has_decided => Err(undecided(store, &error, request).await),
         _ => Ok(()),
     }
 }
@@ -92,6 +93,11 @@ fn probes(store: &RedisStore) -> Vec<TagRequest> {
         is_new || *number < MIN_TAGS
     });
     of_owners.map(|(_, key)| probe(key)).collect()
+}
+
+async fn undecided(store: &RedisStore, error: &StoreError, request: &TagRequest) -> Undecided {
+    let cause = explained(store, error, request).await;
+    Undecided { remedy: remedy(&cause), cause, is_outage: is_outage(error) }
 }
 
 /// The words of a server that refused a request, and what it states about itself: that it is a sentinel, or too old. If
