@@ -64,21 +64,16 @@ async fn decide_nothing(store: &RedisStore) -> Result<(), Undecided> {
     let now = Instant::now();
     let times = store.times(now, Some(after(now, store.shared.options.timeout.max(MIN_TIMEOUT))));
     let attempts = requests.iter().map(|request| store.send(request, times));
-    let (mut has_decided, mut failure) = (false, None);
-    for (request, outcome) in requests.iter().zip(join_all(attempts).await) {
-        match outcome {
-            Ok(_) => has_decided = true,
-            // The other masters may decide meanwhile.
-            Err(error) if is_outage(&error) => {
-                failure.get_or_insert((error, request));
-            }
-            Err(error) => return Err(undecided(store, &error, request).await),
-        }
-    }
-    match failure {
-        Some((error, request)) if !has_decided => Err(undecided(store, &error, request).await),
-        _ => Ok(()),
-    }
+    let outcomes = requests.iter().zip(join_all(attempts).await);
+    let failures: Vec<_> =
+        outcomes.filter_map(|(request, outcome)| Some((outcome.err()?, request))).collect();
+    let has_decided = failures.len() < requests.len();
+    // After an outage of a master, the others may decide meanwhile.
+    let mistake = failures.iter().find(|(error, _)| !is_outage(error));
+    let failure = mistake.or(failures.first().filter(|_| !has_decided));
+    let Some((error, request)) = failure else { return Ok(()) };
+    let cause = explained(store, error, request).await;
+    Err(Undecided { remedy: remedy(&cause), cause, is_outage: is_outage(error) })
 }
 
 /// Requests of different hash tags, one for each master of a cluster.
@@ -93,11 +88,6 @@ fn probes(store: &RedisStore) -> Vec<TagRequest> {
         is_new || *number < MIN_TAGS
     });
     of_owners.map(|(_, key)| probe(key)).collect()
-}
-
-async fn undecided(store: &RedisStore, error: &StoreError, request: &TagRequest) -> Undecided {
-    let cause = explained(store, error, request).await;
-    Undecided { remedy: remedy(&cause), cause, is_outage: is_outage(error) }
 }
 
 /// The words of a server that refused a request, and what it states about itself: that it is a sentinel, or too old. If
