@@ -123,3 +123,16 @@ impl OverrideEntry {
         Ok(self.identified())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_identifier_of_an_override_never_changes() {
+        let key = [Pair { key: "api_key".into(), value: "a".into() }];
+        let id = |key| OverrideEntry::id_of("edge", "api_key", key).to_string();
+        assert_eq!(id(&key), "4d0128dc0030d67045456950c8327702");
+        assert_eq!(id(&[]), "ec2da96d5e646c973f43b3eb5d990519");
+    }
+}

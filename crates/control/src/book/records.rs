@@ -338,14 +338,6 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_identifier_of_an_override_never_changes() {
-        let key = [Pair { key: "api_key".into(), value: "a".into() }];
-        let id = |key| OverrideEntry::id_of("edge", "api_key", key).to_string();
-        assert_eq!(id(&key), "4d0128dc0030d67045456950c8327702");
-        assert_eq!(id(&[]), "ec2da96d5e646c973f43b3eb5d990519");
-    }
-
-    #[test]
     fn overrides_are_dropped_at_their_end_and_their_texts_with_them() {
         let mut book = Book::default();
         for (value, end) in [("a", Some(10)), ("b", Some(20)), ("c", None)] {

@@ -130,7 +130,7 @@ async fn fetch_changes(
     held: BookHead,
     store: &BookHead,
 ) -> ControlResult<Vec<String>> {
-    let (mut next, mut problems, mut before) = (Some(held.revision), Vec::new(), held.clone());
+    let (mut next, mut pages, mut before) = (Some(held.revision), Vec::new(), held.clone());
     while let Some(from) = next {
         let page = book::since(&redis.client, name, from, from == held.revision).await?;
         if let Some(common) = page.common {
@@ -139,17 +139,17 @@ async fn fetch_changes(
         }
         before = continued(&before, &page)?;
         next = page.next;
-        // Until the last page the state is the one before: its revision is one that the store had.
-        let head = if next.is_none() { before.clone().in_epoch_of(&held) } else { held.clone() };
-        let control = control.clone();
-        let recorded = spawn_blocking(move || {
-            let (changes, mut problems) = page.changes();
-            problems.extend(control.0.book(name).record(&changes, |book| book.head = head));
-            problems
-        });
-        problems.extend(recorded.await?);
+        pages.push(page);
     }
-    Ok(problems)
+    // All at once: of what only some pages have, it would not be known whether the store has lost it meanwhile.
+    let (control, head) = (control.clone(), before.in_epoch_of(&held));
+    let recorded = spawn_blocking(move || {
+        let (changes, problems): (Vec<_>, Vec<_>) = pages.into_iter().map(ChangesPage::changes).unzip();
+        let mut problems = problems.concat();
+        problems.extend(control.0.book(name).record(&changes.concat(), |book| book.head = head));
+        problems
+    });
+    Ok(recorded.await?)
 }
 
 /// The state of a page, if it continues the one before. Otherwise the store has lost changes meanwhile, and what was read is
