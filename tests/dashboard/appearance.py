@@ -3,11 +3,11 @@
 import importlib.util
 import pathlib
 
-VIEWS = ["overview", "rules", "talkers", "lists", "bans", "editor", "versions", "try", "events", "audit"]
+VIEWS = ["overview", "rules", "talkers", "records", "bans", "editor", "versions", "try", "events", "audit"]
 SIZES = [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")]
 # The engine takes a while, and finds the same in colours at any width, and in structure in any colours.
 EXAMINED = [(1280, "light"), (400, "dark")]
-READY = {"overview": ".headline", "rules": "tbody tr", "talkers": "main .panel", "lists": "main .panel", "bans": "main .panel",
+READY = {"overview": ".headline", "rules": "tbody tr", "talkers": "main .panel", "records": "main .panel", "bans": "main .panel",
          "editor": ".checked .badge.ok", "versions": "tbody tr", "try": "form", "audit": "tbody tr",
          "events": "main .panel"}
 

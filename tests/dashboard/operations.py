@@ -34,15 +34,15 @@ def talkers(browser, instance):
     browser.press("Deny")
     browser.sees("is on the deny list of api", "#messages")
     browser.until("its requests are denied", lambda: denied() == 1)
-    browser.open("lists", fresh=False)
+    browser.open("records", fresh=False)
     row = browser.row(HOSTILE)
     assert "deny" in row.text and "in 14 min" in row.text, row.text
     browser.open("audit", fresh=False)
     browser.row(HOSTILE)
-    browser.open("lists", fresh=False)
+    browser.open("records", fresh=False)
     browser.press("Remove…", within=browser.row(HOSTILE))
     browser.press("Remove")
-    browser.sees("Both lists are empty")
+    browser.sees("No runtime changes")
     browser.until("its requests pass", lambda: denied() == 0)
     assert "hacked" not in browser.driver.title
 
@@ -64,60 +64,60 @@ def hostile(browser, instance):
         browser.until(f"{value!r} is denied", lambda value=value: not passes(value))
         others = [other for other in values + ["honest", "a", "line", "10.1.2.3"] if other != value]
         assert all(passes(other) for other in others), value
-        added = instance.get("lists")["entries"]
+        added = instance.get("records")["records"]
         assert [entry["descriptor"] for entry in added] == [[{"key": "api_key", "value": value, "match": "exact"}]], added
         for entry in added:
-            instance.call("DELETE", f"lists/{entry['id']}")
+            instance.call("DELETE", f"records/{entry['key']}")
         browser.until(f"{value!r} passes", lambda value=value: passes(value))
     assert passes("x" * 300)
     browser.open("talkers")
     browser.press("Deny…", within=browser.row("x" * 100))
     browser.sees("known only in part", "#messages")
-    assert not browser.all("dialog[open]") and instance.get("lists")["entries"] == []
+    assert not browser.all("dialog[open]") and instance.get("records")["records"] == []
 
 
 def broad(browser, instance):
     """An entry that denies everybody is confirmed for itself only."""
-    browser.open("lists")
-    browser.press("Add to a list…")
+    browser.open("records")
+    browser.press("Deny or allow…")
     browser.fill("Domain", "api")
     browser.fill("Key", "api_key")
     browser.fill("Value or pattern", "*")
     browser.fill("Reason", "By mistake")
-    browser.press("Add")
+    browser.press("Deny")
     browser.sees("would deny all requests with its keys", "dialog")
     browser.picture("broad")
     browser.fill("To apply anyway, type the name of the domain: api", "ap")
-    browser.press("Add")
+    browser.press("Deny")
     browser.sees("Confirm above", "dialog")
     browser.fill("To apply anyway, type the name of the domain: api", "api")
     browser.fill("Domain", "*")
-    browser.press("Add")
+    browser.press("Deny")
     browser.sees("type the name of the domain: *", "dialog")
-    assert instance.get("lists")["entries"] == [], "what was confirmed is another entry"
+    assert instance.get("records")["records"] == [], "what was confirmed is another entry"
     browser.fill("Value or pattern", "zzz*")
-    browser.press("Add")
+    browser.press("Deny")
     browser.press("Remove…", within=browser.row("api_key=zzz*"))
     browser.press("Remove")
-    browser.sees("Both lists are empty")
+    browser.sees("No runtime changes")
 
 
 def entry(browser, instance):
     """An entry that is written by hand, with a pattern."""
-    browser.open("lists")
-    browser.press("Add to a list…")
+    browser.open("records")
+    browser.press("Deny or allow…")
     browser.choose("List", "Allow")
     browser.fill("Domain", "*")
     browser.fill("Key", "remote_address")
     browser.fill("Value or pattern", "10.66.0.0/16")
     browser.fill("Reason", "Health checks")
     browser.choose("For", "Until removed")
-    browser.press("Add")
+    browser.press("Allow")
     row = browser.row("10.66.0.0/16")
     assert "every domain" in row.text and "never" in row.text and "allow" in row.text, row.text
     browser.press("Remove…", within=row)
     browser.press("Remove")
-    browser.sees("Both lists are empty")
+    browser.sees("No runtime changes")
 
 
 def switch(browser, instance):
@@ -135,7 +135,7 @@ def switch(browser, instance):
     browser.top().find_element("css selector", "input[value=normal]").click()
     browser.press("Switch")
     browser.until("the badge", lambda: "enforced" in browser.row("plan_bronze").text)
-    switches = lambda: instance.get("switches")["switches"]
+    switches = lambda: instance.get("records?kind=switch")["records"]
     browser.press("Switch…", within=browser.row("plan_bronze"))
     browser.top().find_element("css selector", "input[value=ramp]").click()
     browser.fill("Steps", "20, 100")
@@ -178,19 +178,20 @@ def bans(browser, instance):
 
 def abuse(browser, instance):
     """A client that is banned is listed; its entry is lifted with one click, and it is exempt."""
-    listed = lambda: instance.send("abused", [("client", HOSTILE)], 9) and instance.get("lists")["automatic"]
+    listed = lambda: instance.send("abused", [("client", HOSTILE)], 9) and instance.get("records")["records"]
     browser.until("an automatic entry", listed)
-    browser.open("lists")
+    browser.open("records")
     row = browser.row(HOSTILE)
     assert not browser.all("main img"), "a key has become an element"
-    assert "denied" in row.text and "client: ban 1 in a row" in row.text and "in 59 min" in row.text, row.text
+    assert "deny" in row.text and "rule client" in row.text and "ban 1 in a row" in row.text and "in 59 min" in row.text, row.text
     browser.picture("abuse")
     browser.press("Lift and exempt", within=row)
     browser.sees("The client is exempt for 7 days", "#messages")
     browser.until("the exemption is shown", lambda: "exempt" in browser.row(HOSTILE).text)
     assert [entry["mode"] for entry in listed()] == ["exempt"]
-    browser.press("End exemption", within=browser.row(HOSTILE))
-    browser.sees("No client is listed after bans")
+    browser.press("Remove…", within=browser.row(HOSTILE))
+    browser.press("Remove")
+    browser.sees("No runtime changes")
     browser.open("audit", fresh=False)
     browser.sees("lifted and exempt", "main")
     assert "hacked" not in browser.driver.title

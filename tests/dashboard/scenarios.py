@@ -14,6 +14,7 @@ import first_use
 import fleet
 import modules
 import operations
+import records
 import roles
 from browser import Browser
 from instance import Instance
@@ -35,6 +36,9 @@ SCENARIOS = {
     "switch": operations.switch,
     "bans": operations.bans,
     "abuse": operations.abuse,
+    "many": records.many,
+    "changed": records.changed,
+    "emergency": records.emergency,
     "trial": operations.trial,
     "away": operations.away,
     "quiet": operations.quiet,

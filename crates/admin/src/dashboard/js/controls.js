@@ -1,6 +1,7 @@
 // Components of all views.
 
 import { h, redraw, unique } from './dom.js';
+import { now, until } from './format.js';
 import { say } from './messages.js';
 import { data, trouble } from './poll.js';
 import { WHY_NOT, mayWrite } from './session.js';
@@ -63,10 +64,13 @@ export const select = (options, chosen, props = {}) =>
 const LIFETIMES = [['900', '15 minutes'], ['3600', '1 hour'], ['21600', '6 hours'], ['86400', '1 day'], ['604800', '7 days'],
   ['', 'Until removed']];
 
-/** A lifetime field; `seconds()` returns undefined for an unlimited one. */
-export function lifetime(chosen = '3600') {
-  const node = select(LIFETIMES, chosen);
-  return { node, seconds: () => (node.value === '' ? undefined : Number(node.value)) };
+/** A lifetime field; `seconds()` returns undefined for an unlimited one. That of a record that exists may stay. */
+export function lifetime(record) {
+  const end = record?.expires_at_ms;
+  const node = select(record ? [['same', end ? `Unchanged: ${until(end)}` : 'Unchanged: until removed'], ...LIFETIMES] : LIFETIMES,
+    record ? 'same' : '3600');
+  const given = () => (end ? Math.max(1, Math.round((end - now()) / 1000)) : undefined);
+  return { node, seconds: () => (node.value === 'same' ? given() : node.value === '' ? undefined : Number(node.value)) };
 }
 
 export const notice = (kind, ...inside) => h('div', { class: `notice ${kind}` }, inside);

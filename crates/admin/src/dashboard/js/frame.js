@@ -7,6 +7,7 @@ import { h, redraw, text } from './dom.js';
 import { draft } from './draft.js';
 import { ago, clock, count, plural } from './format.js';
 import { data, isTokenRequired, outage, pollNow, refresh, trouble } from './poll.js';
+import { total } from './record.js';
 import { signOut } from './session.js';
 import { themeButton } from './theme.js';
 import { emergencyDialog } from './views/emergency_dialog.js';
@@ -108,7 +109,7 @@ const put = (name, value) => text(document.querySelector(`[data-count="${name}"]
 
 export function startNavCounts() {
   data.status.subscribe((status) => put('rules', status ? count(status.rule_count) : ''));
-  data.lists.subscribe((answer) => put('lists', answer?.entries.length ? count(answer.entries.length) : ''));
+  data.records.subscribe((answer) => answer && put('records', total(answer.counts) ? count(total(answer.counts)) : ''));
   data.bans.subscribe((answer) => put('bans', answer?.bans.length ? count(answer.bans.length) + (answer.next ? '+' : '') : ''));
   draft.changed.subscribe(() => put('draft', draft.isChanged() ? 'draft' : ''));
 }

@@ -7,7 +7,7 @@ import { startRoutes } from './routes.js';
 startFrame();
 startNavCounts();
 startRoutes();
-watch('me', 'status', 'lists');
+watch('me', 'status', 'records');
 
 document.querySelector('.skip').addEventListener('click', (event) => {
   event.preventDefault();

@@ -6,6 +6,9 @@ import { Observable } from './observable.js';
 
 const RETRY_DELAYS_MS = [1000, 2000, 4000, 8000, 15_000];
 
+// The counts of all records are in each page of them.
+const COUNTS = 'records?limit=1';
+
 /** Resources and their polling intervals in milliseconds. */
 const RESOURCES = {
   me: { name: 'The caller', path: 'me', every: 15_000 },
@@ -13,7 +16,7 @@ const RESOURCES = {
   history: { name: 'The history', path: 'history', every: 5000 },
   rules: { name: 'The rules', path: 'rules?limit=1000', every: 3000 },
   top: { name: 'Top talkers', path: 'top?limit=20', every: 4000 },
-  lists: { name: 'The lists', path: 'lists', every: 4000 },
+  records: { name: 'The runtime changes', path: COUNTS, every: 4000 },
   candidates: { name: 'The candidates', path: 'candidates', every: 4000 },
   recommendations: { name: 'Recommended limits', path: 'recommendations', every: 15_000 },
   bans: { name: 'The bans', path: 'bans?limit=200', every: 4000 },
@@ -50,6 +53,14 @@ export function watch(...wanted) {
 export async function refresh(...wanted) {
   await Promise.all(wanted.map((name) => states.get(name).inFlight));
   await Promise.all(wanted.map(load));
+}
+
+/** Polls another part of the records from now on, or only their counts. */
+export function showRecords(path = COUNTS) {
+  RESOURCES.records.path = path;
+  data.records.set(undefined);
+  states.get('records').due = 0;
+  poll();
 }
 
 /** Clears all responses, as the next user may not be permitted to see them. */
@@ -91,21 +102,23 @@ function nextDue() {
 
 function load(name) {
   const state = states.get(name);
-  state.inFlight ??= request(name).finally(() => {
+  const { path, every } = RESOURCES[name];
+  state.inFlight ??= request(name, path).finally(() => {
     state.inFlight = null;
-    state.due = Date.now() + RESOURCES[name].every;
+    state.due = Date.now() + (path === RESOURCES[name].path ? every : 0);
     schedule();
   });
   return state.inFlight;
 }
 
-async function request(name) {
+async function request(name, path) {
   const start = Date.now();
   try {
-    const response = await call('GET', RESOURCES[name].path);
+    const response = await call('GET', path);
     succeeded();
     trouble[name].set(null);
-    data[name].set(response);
+    // Another part may be wanted by now.
+    if (path === RESOURCES[name].path) data[name].set(response);
   } catch (error) {
     // Others succeeded meanwhile: the problem is this resource.
     if (error instanceof TimedOut && succeededAt > start) return timedOutAlone(name, error);

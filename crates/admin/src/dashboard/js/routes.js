@@ -7,8 +7,8 @@ import { candidates } from './views/candidates.js';
 import { dryRun } from './views/dry_run.js';
 import { editor } from './views/editor.js';
 import { events } from './views/events.js';
-import { lists } from './views/lists.js';
 import { overview } from './views/overview.js';
+import { records } from './views/records.js';
 import { regions } from './views/regions.js';
 import { rules } from './views/rules.js';
 import { signInForm } from './views/sign_in.js';
@@ -16,7 +16,7 @@ import { talkers } from './views/talkers.js';
 import { versions } from './views/versions.js';
 
 /** Each returns its title, its node and a function that stops it. */
-const VIEWS = { overview, rules, talkers, lists, bans, candidates, editor, versions, try: dryRun, regions, events, audit };
+const VIEWS = { overview, rules, talkers, records, bans, candidates, editor, versions, try: dryRun, regions, events, audit };
 
 let stop = () => {};
 let isFirst = true;

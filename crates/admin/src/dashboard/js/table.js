@@ -28,9 +28,11 @@ export function table({ caption, columns, keyOf, order = null, max = 200, empty 
     heads.forEach((head, at) => markOrder(head, columns[at], order));
     const sorted = isHeld ? asBefore(items, rows, keyOf) : inOrder(items, columns, order);
     const shown = sorted.slice(0, max);
+    const focused = [...body.children].findIndex((row) => row.contains(document.activeElement));
     const keys = new Set(shown.map(keyOf));
     for (const [key, row] of rows) if (!keys.has(key)) { row.node.remove(); rows.delete(key); }
     place(body, shown.map((item) => rowOf(item)));
+    if (focused >= 0) keepFocus(body, focused);
     node.hidden = shown.length === 0;
     nothing.hidden = shown.length > 0;
     more.hidden = sorted.length <= max;
@@ -82,6 +84,13 @@ function asBefore(items, rows, keyOf) {
   const places = new Map([...rows.keys()].map((key, at) => [key, at]));
   const at = (item) => places.get(keyOf(item)) ?? Infinity;
   return [...items].sort((a, b) => (at(a) === at(b) ? 0 : at(a) - at(b)));
+}
+
+/** The row that took the place of the focused one gets the focus; without one, the view does. */
+function keepFocus(body, at) {
+  if (body.contains(document.activeElement)) return;
+  const row = body.children[Math.min(at, body.children.length - 1)];
+  (row?.querySelector('button, a') ?? body.closest('main'))?.focus({ preventScroll: true });
 }
 
 function place(body, nodes) {

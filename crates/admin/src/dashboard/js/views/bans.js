@@ -40,7 +40,7 @@ export function bans() {
   const trouble = troubles('bans');
 
   const node = h('div', { class: 'view' },
-    head('Bans', 'Clients that a rule with ban denies until the end. With watch, nothing is denied. Entries of the deny list are on Lists.'),
+    head('Bans', 'Clients that a rule with ban denies until the end. With watch, nothing is denied. Automatic entries of the deny list are on Runtime changes.'),
     viewer.node, trouble.node, panel('Active bans', '', list.node), h('div', { class: 'row' }, pages.more));
   return { title: 'Bans', node, stop: all(viewer.stop, trouble.stop, pages.stop) };
 

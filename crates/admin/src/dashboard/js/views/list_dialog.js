@@ -1,69 +1,54 @@
 // Form for an entry of the allow or deny list.
 
-import { call } from '../api.js';
-import { button, field, lifetime, select } from '../controls.js';
+import { button, field, select } from '../controls.js';
 import { writeListed } from '../descriptor.js';
-import { openDialog } from '../dialog.js';
 import { h, text, unique } from '../dom.js';
-import { say } from '../messages.js';
-import { data, refresh } from '../poll.js';
-import { forceGate } from './force.js';
+import { data } from '../poll.js';
+import { domainOf } from '../record.js';
+import { recordDialog } from './record_dialog.js';
 
 const LISTS = [['deny', 'Deny'], ['allow', 'Allow']];
 const MATCHES = [['exact', 'exactly'], ['pattern', 'pattern']];
 const NO_PAIR = { key: '', value: '', match: 'pattern' };
 
-/** Opens the form; `given` has initial values. Those that stay as they are get sent as they are, whatever fields make of them. */
-export function listDialog(given = {}) {
-  const list = select(LISTS, given.list ?? 'deny');
+/**
+ * Opens the form; `given` has initial values, of `record` if there is one, whose identity stays. Values that stay as they are
+ * get sent as they are, whatever fields make of them.
+ */
+export function listDialog(given = {}, record = undefined) {
+  const list = select(LISTS, given.list ?? 'deny', { on: { change: name } });
   const names = [...new Set((data.rules.get()?.rules ?? []).map((rule) => rule.domain))];
   const options = h('datalist', { id: unique('domains') }, ['*', ...names].map((name) => h('option', { value: name })));
   const domain = h('input', { type: 'text', required: true, list: options.id, value: given.domain ?? names[0] ?? '' });
   const pairs = pairFields(given.descriptor ?? [NO_PAIR]);
   const readDomain = keeping(domain, given.domain ?? '', (written) => written.trim());
-  const reason = h('input', { type: 'text', required: true, maxlength: 500, value: given.reason ?? '' });
-  const life = lifetime('3600');
-  const gate = forceGate();
-  let attempted = '';
-  const dialog = openDialog({
-    title: given.descriptor ? 'Deny a key' : 'Add to a list',
+  const dialog = recordDialog({
+    title: 'Deny a key',
     wide: true,
-    content: [
-      gate.node,
-      h('div', { class: 'two' }, field('List', list, 'Denied requests are over the limit. Allowed requests pass and are not counted.'), field('Domain', domain, '* matches every domain'), options),
-      pairs.node,
-      h('div', { class: 'two' }, field('Reason', reason, 'Shown in the list and in the audit log.'), field('For', life.node)),
-    ],
-    label: given.list === 'deny' ? 'Deny' : 'Add',
-    danger: given.list === 'deny',
-    submit: async () => {
-      const what = { list: list.value, domain: readDomain(), descriptor: pairs.read() };
-      // A confirmation is for one entry only.
-      if (attempted !== JSON.stringify(what)) gate.reset();
-      attempted = JSON.stringify(what);
-      const entry = { ...what, reason: reason.value.trim(), expires_in_s: life.seconds() };
-      await gate.send((isForced) => call('POST', 'lists', { ...entry, force: isForced || undefined }));
-      say(`${writeListed(entry.descriptor)} is on the ${entry.list} list of ${entry.domain === '*' ? 'every domain' : entry.domain}.`);
-      refresh('lists', 'audit');
-      return true;
-    },
+    content: h('fieldset', { class: 'stack', disabled: Boolean(record) },
+      h('div', { class: 'two' }, field('List', list, 'Denied requests are over the limit. Allowed requests pass and are not counted.'),
+        field('Domain', domain, '* matches every domain'), options), pairs.node),
+    label: 'Deny',
+    record,
+    reason: given.reason,
+    stated: () => ({ kind: 'list_entry', list: list.value, domain: readDomain(), descriptor: pairs.read() }),
+    done: (entry) => `${writeListed(entry.descriptor)} is on the ${entry.list} list of ${domainOf(entry)}.`,
   });
-  if (given.list) {
-    list.addEventListener('change', () => {
-      const [, verb] = LISTS.find(([name]) => name === list.value);
-      text(dialog.heading, `${verb} a key`);
-      text(dialog.send, verb);
-      dialog.send.className = list.value === 'deny' ? 'danger' : 'primary';
-    });
+
+  function name() {
+    const [, verb] = LISTS.find(([value]) => value === list.value);
+    text(dialog.heading, `${verb} a key`);
+    text(dialog.send, verb);
   }
-  (given.descriptor ? reason : pairs.first()).focus();
-  return dialog;
+
+  name();
+  (given.descriptor ? dialog.reason : pairs.first()).focus();
 }
 
 /**
  * A function that reads a field: what it was given while it shows that unchanged, else its text. Fields drop line breaks.
  */
-function keeping(input, given, edited = (written) => written) {
+export function keeping(input, given, edited = (written) => written) {
   const shown = input.value;
   return () => (given !== '' && input.value === shown ? given : edited(input.value));
 }

@@ -1,9 +1,11 @@
 // The rules with their rates, and those that deny the most.
 
+import { call, query } from '../api.js';
 import { badge, button, field, head, notice, panel, select, troubles, viewerNotice, writeButton } from '../controls.js';
 import { h, redraw } from '../dom.js';
 import { count, percent, rate } from '../format.js';
 import { go, link } from '../links.js';
+import { say } from '../messages.js';
 import { all } from '../observable.js';
 import { data, watch } from '../poll.js';
 import { keyOf, ratedRules } from '../rule_rates.js';
@@ -75,8 +77,18 @@ function tools(get) {
   return h('div', { class: 'tools' },
     button(label('Edit limit'), () => go('editor', { file: get().file, line: get().line, domain: get().domain, rule: get().rule }), 'small'),
     writeButton('Override…', () => overrideDialog(get()), 'small', about),
-    writeButton('Switch…', () => switchDialog(get()), 'small', about),
+    writeButton('Switch…', () => openSwitch(get()), 'small', about),
     button(label('Try'), () => go('try', { domain: get().domain }), 'quiet small'));
+}
+
+/** Opens the dialog for the switch that the rule has now. */
+async function openSwitch({ domain, rule }) {
+  try {
+    const { records } = await call('GET', query('records', { kind: 'switch', domain, rule }));
+    switchDialog({ domain, rule }, records[0]);
+  } catch (error) {
+    say(error.message, 'bad');
+  }
 }
 
 /** The name and location of a rule. */
@@ -86,7 +98,6 @@ function ruleName(get) {
   return h('div', {}, h('span', { class: 'path' }, rule.rule), h('span', { class: 'below' }, below));
 }
 
-const STATES = { off: ['off', 'bad'], shadow: ['shadow', 'warn'] };
 
 /** The state of a rule that sheds: what its service reports, and what passes. */
 function sheddingLine({ utilization, passed, is_shared: isShared }) {
@@ -105,10 +116,10 @@ function limitCell(get) {
 }
 
 /** What overrides do to a rule, if there are any. */
-function overrideLine({ override, key_overrides: keys }) {
+function overrideLine({ domain, rule, override, key_overrides: keys }) {
   const words = [override && `override: ${override.limit}`, keys > 0 && `${keys} ${keys === 1 ? 'key' : 'keys'} overridden`];
   const text = words.filter(Boolean).join('; ');
-  return text && h('span', { class: 'below' }, text);
+  return text && h('a', { class: 'below', href: link('records', { domain, rule }) }, text);
 }
 
 const limitMark = (rule) => `${rule.limit}${rule.shedding ? sheddingLine(rule.shedding).textContent : ''}`
@@ -116,14 +127,14 @@ const limitMark = (rule) => `${rule.limit}${rule.shedding ? sheddingLine(rule.sh
 
 /** The enforcement state of a rule. */
 function ruleState(rule) {
-  if (rule.switch) return badge(`switched ${STATES[rule.switch][0]}`, STATES[rule.switch][1]);
-  if (rule.override) return badge('overridden', 'accent');
+  const changed = rule.switch ? badge(`switched ${rule.switch}`, 'warn') : rule.override && badge('overridden', 'accent');
+  if (changed) return h('a', { href: link('records', { domain: rule.domain, rule: rule.rule }) }, changed);
   if (rule.shadow_mode) return badge('shadow mode', 'warn');
   if (rule.quota_mode) return badge('quota mode', 'accent');
   return badge('enforced', 'ok');
 }
 
-const stateMark = (rule) => `${rule.switch}${rule.override?.id}${rule.shadow_mode}${rule.quota_mode}`;
+const stateMark = (rule) => `${rule.switch}${rule.override !== null}${rule.shadow_mode}${rule.quota_mode}`;
 const rateText = (value) => (value === null ? '…' : rate(value));
 const overPart = (rule) => (rule.hits === 0 ? 0 : rule.over / rule.hits);
 
