@@ -116,7 +116,7 @@ def changed(browser, instance):
     browser.fill("Only for the key", "api_key=b")
     browser.fill("Reason", "By mistake")
     browser.press("Override")
-    browser.sees("Added before by bo", "dialog")
+    browser.sees("Exists already, by bo", "dialog")
     browser.key(Keys.ESCAPE)
     browser.press("2 keys overridden")
     browser.sees("Only of rule api_key of domain api", "main")

@@ -61,8 +61,8 @@ export function field(label, input, hint = '') {
 export const select = (options, chosen, props = {}) =>
   h('select', { ...props, value: chosen }, options.map(([value, label]) => h('option', { value }, label)));
 
-const LIFETIMES = [['900', '15 minutes'], ['3600', '1 hour'], ['21600', '6 hours'], ['86400', '1 day'], ['604800', '7 days'],
-  ['', 'Until removed']];
+export const TIMES = [['900', '15 minutes'], ['3600', '1 hour'], ['21600', '6 hours'], ['86400', '1 day'], ['604800', '7 days']];
+const LIFETIMES = [...TIMES, ['', 'Until removed']];
 
 /** A lifetime field; `seconds()` returns undefined for an unlimited one. That of a record that exists may stay. */
 export function lifetime(record) {

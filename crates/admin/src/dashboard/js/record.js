@@ -11,14 +11,11 @@ export const total = (counts) => KINDS.reduce((sum, [kind]) => sum + counts[kind
 
 export const kindOf = ({ kind, mode }) => (mode === 'emergency' ? 'emergency' : kind.replace('_', ' '));
 
-/** The key of an override; empty for a whole rule. */
-export const pairsOf = ({ pairs = [] }) => pairs;
-
 /** The rule with its key, or the descriptor. */
 export function subject(record) {
   if (record.descriptor) return writeListed(record.descriptor);
-  const pairs = pairsOf(record);
-  return pairs.length > 0 ? `${record.rule} for ${writeDescriptor(pairs)}` : record.rule === '*' ? 'every rule' : record.rule;
+  if (record.pairs?.length > 0) return `${record.rule} for ${writeDescriptor(record.pairs)}`;
+  return record.rule === '*' ? 'every rule' : record.rule;
 }
 
 export const domainOf = ({ domain }) => (domain === '*' ? 'every domain' : domain);

@@ -3,7 +3,7 @@
 import { field } from '../controls.js';
 import { readDescriptor, writeDescriptor } from '../descriptor.js';
 import { h } from '../dom.js';
-import { pairsOf, readValue, writeLimit } from '../record.js';
+import { readValue, writeLimit } from '../record.js';
 import { keeping } from './list_dialog.js';
 import { recordDialog } from './record_dialog.js';
 
@@ -13,7 +13,7 @@ export function overrideDialog(rule, record) {
   const limit = h('input', { type: 'number', min: 0, max: 4294967295, step: 1, value: amount });
   const more = h('input', { type: 'text', maxlength: 2000, placeholder: 'unit=minute burst=500', value: writeLimit(others) });
   const readMore = keeping(more, others, readKeys);
-  const pairs = record ? pairsOf(record) : [];
+  const pairs = record?.pairs ?? [];
   const key = h('input', { type: 'text', maxlength: 2000, placeholder: 'api_key=abc', value: writeDescriptor(pairs), disabled: Boolean(record) });
   const readKey = keeping(key, pairs, (written) => (written.trim() === '' ? [] : readDescriptor(written.trim())));
   recordDialog({

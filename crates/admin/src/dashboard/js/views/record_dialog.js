@@ -59,7 +59,10 @@ export function removalDialog(records, { title, about, label = 'Remove', done = 
   });
 }
 
-const remove = ({ key }, base) => call('DELETE', query(`records/${key}`, { base }));
+/** One that others removed meanwhile is what was wanted. */
+const remove = ({ key }, base) => call('DELETE', query(`records/${key}`, { base })).catch((error) => {
+  if (error.status !== 404) throw error;
+});
 
 function finish(message) {
   say(message);
@@ -83,7 +86,7 @@ function condition(record) {
       if (!(error instanceof Refused) || error.code !== 'stale') throw error;
       const { current } = error.details;
       base = current?.revision ?? 0;
-      const what = !current ? 'Removed meanwhile.' : `${record ? 'Changed meanwhile' : 'Added before'} by ${current.author}`;
+      const what = !current ? 'Removed meanwhile.' : `${record ? 'Changed meanwhile' : 'Exists already,'} by ${current.author}`;
       node.replaceChildren(notice('warn', h('p', {}, h('span', { class: 'strong' }, what), current && ` ${summary(current)}`)));
       throw new Error('Nothing has been changed. Send again to replace what is there now.');
     }

@@ -1,12 +1,10 @@
 // Dialog to switch a rule off, to shadow mode, to a ramp, or back.
 
-import { field, select } from '../controls.js';
+import { TIMES, field, select } from '../controls.js';
 import { h, unique } from '../dom.js';
 import { span } from '../format.js';
 import { summary } from '../record.js';
 import { recordDialog } from './record_dialog.js';
-
-const TIMES = [['900', '15 minutes'], ['3600', '1 hour'], ['21600', '6 hours'], ['86400', '1 day'], ['604800', '7 days']];
 
 const MODES = [
   ['normal', 'Normal', 'Enforced: requests over the limit are denied.'],
