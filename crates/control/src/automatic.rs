@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{ban::BanMode, clock::now_ms};
 use tollgate_rules::{List, Listing, ListingError};
 
-use crate::{Action, AuditEntry, ListPair, ListedBan, Pair, model::SYSTEM_AUTHOR, pairs::pairs_text};
+use crate::{
+    Action, AuditEntry, ListPair, ListedBan, Pair, RecordKey, model::SYSTEM_AUTHOR, pairs::pairs_text,
+};
 
 tollgate_core::named! {
     /// Effect of an automatic entry.
@@ -24,8 +26,6 @@ tollgate_core::named! {
 /// An entry for the client of one counter, with an end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AutomaticEntry {
-    /// Unique for the counter.
-    pub id: String,
     pub mode: AutomaticMode,
     pub domain: String,
     /// The descriptor that the counter limits, with exact values.
@@ -59,7 +59,6 @@ impl AutomaticEntry {
     pub fn of_ban(ban: &ListedBan) -> Option<Self> {
         let pairs = ban.descriptor.iter().map(|pair| ListPair::exact(&*pair.key, &*pair.value));
         let entry = Self {
-            id: id_of(&ban.id),
             mode: AutomaticMode::Enforce,
             domain: ban.domain.clone(),
             descriptor: pairs.collect(),
@@ -91,10 +90,21 @@ impl AutomaticEntry {
         }
     }
 
+    /// Its key as a record, by the counter's ban.
+    pub(crate) fn record_key(&self) -> RecordKey {
+        RecordKey::of_automatic(&self.ban().id)
+    }
+
     /// The entry for enforcement.
     pub(crate) fn listing(&self) -> Result<Listing, ListingError> {
         let pairs = self.descriptor.iter().map(|pair| (&*pair.key, &*pair.value, pair.value_match));
-        Listing::new(&self.id, List::Deny, &self.domain, pairs, Some(self.expires_at_ms))
+        Listing::new(
+            &self.record_key().to_string(),
+            List::Deny,
+            &self.domain,
+            pairs,
+            Some(self.expires_at_ms),
+        )
     }
 
     /// Keys and values as text.
@@ -111,9 +121,4 @@ impl AutomaticEntry {
     pub(crate) fn audit(&self, author: &str, action: Action, comment: String) -> AuditEntry {
         AuditEntry::new(author, action, self.subject(), comment)
     }
-}
-
-/// Id of the entry for the client of a ban.
-pub(crate) fn id_of(ban: &str) -> String {
-    format!("auto-{ban}")
 }

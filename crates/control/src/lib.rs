@@ -45,7 +45,7 @@ mod stored;
 pub use tollgate_rules::{List, SwitchMode, ValueMatch};
 
 pub use self::automatic::{Added, AutomaticEntry, AutomaticMode};
-pub use self::book::{OverrideEntry, OverridePage, Record};
+pub use self::book::{OverrideEntry, Record, RecordKey, RecordKind, RecordPage, RecordSelection, RecordView};
 pub use self::copier::{ReadRules, Reading, RulesCopier};
 pub use self::copies::{
     Adopted, CopiedChange, CopiedRecords, CopyClaim, CopyState, RecordsHead, RecordsPage, RulesCopy,

@@ -6,13 +6,11 @@ use tollgate_rules::{ALL_NAMES, List, Listing, ListingError, Lists, SwitchMode};
 
 use crate::bounds::{MAX_NAME_BYTES, MAX_PAIRS, MAX_VALUE_BYTES, truncated};
 use crate::model::{check_count, check_size};
-use crate::{AutomaticEntry, AutomaticMode, ControlResult, ListPair, Ramp, pairs::pairs_text};
+use crate::{AutomaticEntry, AutomaticMode, ControlResult, ListPair, Ramp, RecordKey, pairs::pairs_text};
 
 /// An entry of a list, as an operator wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListEntry {
-    /// Unique id, made when the entry is added.
-    pub id: String,
     pub list: List,
     /// The domain; `*` for every domain.
     pub domain: String,
@@ -69,7 +67,7 @@ const NOT_ALL_RULES: &str = "an emergency is one of all rules; expected `*` as t
 /// When it is invalid.
 pub fn check_entry(entry: &ListEntry) -> Result<Listing, ListingError> {
     let pairs = entry.descriptor.iter().map(|pair| (&*pair.key, &*pair.value, pair.value_match));
-    Listing::new(&entry.id, entry.list, &entry.domain, pairs, entry.expires_at_ms)
+    Listing::new(&entry.record_key().to_string(), entry.list, &entry.domain, pairs, entry.expires_at_ms)
 }
 
 /// Validates a switch before it is set.
@@ -104,13 +102,14 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
     let (mut problems, mut listings) = (Vec::new(), Vec::new());
     let entries = runtime.entries.iter().filter(|entry| is_active(entry.expires_at_ms));
     let entries = entries.map(|entry| {
-        let problem = |error| format!("entry {} of the {} list: {error}", entry.id, entry.list.name());
+        let problem = |error| format!("entry {}: {error}", entry.subject());
         check_entry(entry).map_err(problem)
     });
     let enforced = runtime.automatic.iter().filter(|entry| entry.mode == AutomaticMode::Enforce);
     let enforced = enforced.filter(|entry| is_active(Some(entry.expires_at_ms)));
-    let enforced = enforced
-        .map(|entry| entry.listing().map_err(|error| format!("automatic entry {}: {error}", entry.id)));
+    let enforced = enforced.map(|entry| {
+        entry.listing().map_err(|error| format!("automatic entry {}: {error}", entry.subject()))
+    });
     for listing in entries.chain(enforced) {
         match listing {
             Ok(listing) => listings.push(listing),
@@ -134,6 +133,13 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
 }
 
 impl ListEntry {
+    /// Its key as a record. The order of the pairs has no meaning.
+    pub fn record_key(&self) -> RecordKey {
+        let mut pairs: Vec<String> = self.descriptor.iter().map(ToString::to_string).collect();
+        pairs.sort_unstable();
+        RecordKey::of_entry(self.list, &self.domain, &pairs.join(","))
+    }
+
     /// The entry as the subject of an audit log entry.
     pub(super) fn subject(&self) -> String {
         format!("{} {} {}", self.list.name(), self.domain, pairs_text(&self.descriptor))
@@ -141,7 +147,6 @@ impl ListEntry {
 
     /// The entry with bounded texts, if it may be stored.
     pub(super) fn bounded(mut self) -> ControlResult<Self> {
-        check_size("an id", self.id.len(), MAX_VALUE_BYTES)?;
         check_size("a domain", self.domain.len(), MAX_VALUE_BYTES)?;
         check_count("pairs of an entry", self.descriptor.len(), MAX_PAIRS)?;
         for pair in &self.descriptor {
@@ -180,9 +185,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    pub(crate) fn entry(id: &str, key: &str, expires_at_ms: Option<u64>) -> ListEntry {
+    pub(crate) fn entry(key: &str, expires_at_ms: Option<u64>) -> ListEntry {
         ListEntry {
-            id: id.into(),
             list: List::Deny,
             domain: "d".into(),
             descriptor: vec![ListPair::pattern(key, "x")],
@@ -231,7 +235,7 @@ pub(crate) mod tests {
         let runtime = Runtime {
             automatic: Vec::new(),
             generation: 7,
-            entries: vec![entry("a", "ended", Some(10)), entry("b", "", None), entry("c", "holds", Some(11))],
+            entries: vec![entry("ended", Some(10)), entry("", None), entry("holds", Some(11))],
             switches: vec![switch("ended", Some(10)), switch("", None), switch("holds", Some(11))],
         };
         let (lists, problems) = compile(&runtime, 10);
@@ -243,7 +247,7 @@ pub(crate) mod tests {
         assert_eq!(
             problems,
             [
-                "entry b of the deny list: a key is empty; expected a descriptor key, such as remote_address",
+                "entry deny d =x: a key is empty; expected a descriptor key, such as remote_address",
                 "switch of d.: the rule is missing; expected its path, or `*` for an emergency",
             ]
         );
@@ -251,7 +255,7 @@ pub(crate) mod tests {
 
     #[test]
     fn list_entries_of_an_earlier_release_keep_their_meaning() {
-        let text = r#"{"id": "1", "list": "deny", "domain": "d", "descriptor": [{"key": "k", "value": "ab*"}],
+        let text = r#"{"list": "deny", "domain": "d", "descriptor": [{"key": "k", "value": "ab*"}],
         "reason": "", "author": "ada", "created_at_ms": 1, "expires_at_ms": null}"#;
         let entry: ListEntry = serde_json::from_str(text).expect("an entry");
         assert_eq!(entry.descriptor, [ListPair::pattern("k", "ab*")]);

@@ -36,7 +36,15 @@ struct MatchedRequest {
     text: String,
     requests: Option<CounterRequests>,
     /// The active part of each descriptor's list entry.
-    listed: Vec<Option<ListEntry>>,
+    listed: Vec<Option<ListedEntry>>,
+}
+
+/// A list entry and its key.
+#[derive(Debug, Serialize)]
+struct ListedEntry {
+    key: String,
+    #[serde(flatten)]
+    entry: ListEntry,
 }
 
 /// Runs a request without charging it.
@@ -124,22 +132,21 @@ async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> Value {
 }
 
 /// Adds author and reason, which are not part of the active lists.
-async fn complete_entries(api: &Api, found: Vec<Option<ListEntry>>) -> Vec<Option<ListEntry>> {
+async fn complete_entries(api: &Api, found: Vec<Option<ListedEntry>>) -> Vec<Option<ListedEntry>> {
     if found.iter().all(Option::is_none) {
         return found;
     }
     let runtime = api.parts.control.runtime().unwrap_or_default();
-    let complete = |partial: ListEntry| match runtime.entries.iter().find(|entry| entry.id == partial.id) {
-        Some(entry) => entry.clone(),
-        None => partial,
+    let complete = |partial: ListedEntry| {
+        let entry = runtime.entries.iter().find(|entry| entry.record_key().to_string() == partial.key);
+        ListedEntry { entry: entry.cloned().unwrap_or(partial.entry), ..partial }
     };
     found.into_iter().map(|found| found.map(complete)).collect()
 }
 
 /// The part of a list entry that is active.
-fn active_part(listing: &Listing, domain: &str) -> ListEntry {
-    ListEntry {
-        id: listing.id.to_string(),
+fn active_part(listing: &Listing, domain: &str) -> ListedEntry {
+    let entry = ListEntry {
         list: listing.list,
         domain: domain.to_owned(),
         descriptor: Vec::new(),
@@ -147,13 +154,15 @@ fn active_part(listing: &Listing, domain: &str) -> ListEntry {
         author: String::new(),
         created_at_ms: 0,
         expires_at_ms: listing.expires_at_ms,
-    }
+    };
+    ListedEntry { key: listing.id.to_string(), entry }
 }
 
 /// Whether a request with these descriptors is over its limit, if known.
 fn is_over_limit(views: &[DescriptorView], modes: Modes) -> Option<bool> {
-    let is_listed =
-        |list: List| views.iter().any(|view| view.listed.as_ref().is_some_and(|entry| entry.list == list));
+    let is_listed = |list: List| {
+        views.iter().any(|view| view.listed.as_ref().is_some_and(|listed| listed.entry.list == list))
+    };
     if modes.shadow || is_listed(List::Allow) {
         return Some(false);
     }
@@ -184,7 +193,7 @@ struct DescriptorView {
     /// The other ones of several limits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     beside: Vec<LimitView>,
-    listed: Option<ListEntry>,
+    listed: Option<ListedEntry>,
 }
 
 /// A limit and its counter; by default that of no rule.
@@ -251,7 +260,7 @@ impl DescriptorView {
         descriptor: ApiDescriptor,
         explained: Option<Explained>,
         readings: Vec<CounterReading>,
-        listed: Option<ListEntry>,
+        listed: Option<ListedEntry>,
         lists: &Lists,
     ) -> Self {
         let explained = explained.map(|one| (one.steps, one.limits, one.releases_lease));

@@ -6,14 +6,13 @@
 //! - Each other file serves one resource.
 
 mod bans;
-pub mod controls;
 pub mod counters;
 pub mod diff;
 mod dry_run;
 mod extract;
 mod guardrails;
 mod limits;
-mod lists;
+mod records;
 mod response;
 mod rules;
 pub mod traffic;
@@ -47,7 +46,7 @@ pub(super) use self::response::ApiError;
 type Route = MethodRouter<Api>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 21] {
+fn viewer_routes() -> [(&'static str, Route); 20] {
     [
         ("/me", get(traffic::me)),
         ("/status", get(traffic::status)),
@@ -61,12 +60,11 @@ fn viewer_routes() -> [(&'static str, Route); 21] {
         ("/validate", post(versions::validate)),
         ("/try", post(dry_run::run)),
         ("/usage", get(counters::usage)),
-        ("/lists", get(lists::list)),
+        ("/records", get(records::list)),
+        ("/records/{key}", get(records::show)),
         ("/bans", get(bans::list)),
         ("/candidates", get(traffic::candidates)),
         ("/recommendations", get(traffic::recommendations)),
-        ("/switches", get(controls::list_switches)),
-        ("/overrides", get(controls::list_overrides)),
         ("/audit", get(traffic::audit)),
         ("/events", get(traffic::events)),
         ("/regions", get(traffic::regions)),
@@ -74,20 +72,16 @@ fn viewer_routes() -> [(&'static str, Route); 21] {
 }
 
 /// Routes that change something.
-fn operator_routes() -> [(&'static str, Route); 12] {
+fn operator_routes() -> [(&'static str, Route); 8] {
     [
         ("/versions", post(versions::apply)),
         ("/versions/{number}/rollback", post(versions::rollback)),
         ("/counters/reset", post(counters::reset)),
         ("/counters/refund", post(counters::refund)),
-        ("/lists", post(lists::add)),
-        ("/lists/{id}", delete(lists::remove)),
-        ("/automatic/{id}/exempt", post(lists::exempt)),
+        ("/records", put(records::put)),
+        ("/records/{key}", delete(records::remove)),
+        ("/records/{key}/exempt", post(records::exempt)),
         ("/bans/{id}", delete(bans::remove)),
-        ("/switches", put(controls::set_switch).delete(controls::remove_switch)),
-        ("/overrides", put(controls::set_override)),
-        ("/overrides/batch", post(controls::set_overrides)),
-        ("/overrides/{id}", delete(controls::remove_override)),
     ]
 }
 

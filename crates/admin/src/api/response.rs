@@ -25,15 +25,6 @@ pub(super) fn created(value: &impl Serialize) -> ApiResult {
     Ok(respond(StatusCode::CREATED, Bytes::from(to_vec(value)?)))
 }
 
-/// A 204 response to the removal of something, or the error that it does not exist.
-pub(super) fn removed(existed: bool, unknown: &str) -> ApiResult {
-    if existed {
-        Ok(StatusCode::NO_CONTENT.into_response())
-    } else {
-        Err(ApiError::NotFound(unknown.to_owned()))
-    }
-}
-
 /// The error of guardrails that a change violates, if any.
 pub(super) fn require_force(violations: Vec<Violation>) -> Result<(), ApiError> {
     if violations.is_empty() { Ok(()) } else { Err(ApiError::NeedsForce(violations)) }
@@ -176,7 +167,9 @@ impl ApiError {
             Self::Store(_) | Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
             Self::Control(error) => match error {
-                ControlError::Stale { .. } => (StatusCode::CONFLICT, "stale"),
+                ControlError::Stale { .. } | ControlError::StaleRecord { .. } => {
+                    (StatusCode::CONFLICT, "stale")
+                }
                 ControlError::ReadOnly => (StatusCode::CONFLICT, "read_only"),
                 ControlError::OtherRegion { .. } => (StatusCode::CONFLICT, "other_region"),
                 ControlError::TooMany { .. } => (StatusCode::CONFLICT, "too_many"),
@@ -192,6 +185,7 @@ impl ApiError {
     fn details(&self) -> Option<Value> {
         match self {
             Self::Control(ControlError::Stale { current }) => Some(json!({ "current": current })),
+            Self::Control(ControlError::StaleRecord { current }) => Some(json!({ "current": current })),
             Self::Invalid(invalid) => Some(json!({ "problems": invalid.problems, "report": invalid.report })),
             Self::NeedsForce(violations) => Some(json!({ "reasons": violations })),
             _ => None,

@@ -260,8 +260,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("overrides");
         let (mut journal, mut book) = Journal::open(path.clone()).expect("created");
-        let [deny, off] =
-            [Record::ListEntry(list_entry("a", "k", Some(7))), Record::Switch(switch("r", None))];
+        let [deny, off] = [Record::ListEntry(list_entry("k", Some(7))), Record::Switch(switch("r", None))];
         let puts =
             [change(1, "a", false), change_of(2, deny.clone(), false), change_of(3, off.clone(), false)];
         record(&mut journal, &mut book, &puts);

@@ -9,6 +9,7 @@ mod change;
 mod journal;
 mod override_entry;
 mod records;
+mod view;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{collections::HashSet, fmt, path::PathBuf, time::Duration};
@@ -20,12 +21,14 @@ use tollgate_directory::Fingerprint;
 use tollgate_rules::OverrideId;
 
 use self::journal::Journal;
+use self::view::Properties;
 use crate::bounds::{MAX_AUTOMATIC_ENTRIES, MAX_ENTRIES, MAX_OVERRIDES, MAX_SWITCHES};
-use crate::{AutomaticEntry, ControlResult, ListEntry, Switch, metrics};
+use crate::{Action, AutomaticEntry, ControlResult, List, ListEntry, Switch, metrics, pairs::pairs_text};
 
 pub(crate) use self::change::{ChangeResult, Expected, NewChange};
-pub use self::override_entry::{OverrideEntry, OverridePage};
+pub use self::override_entry::OverrideEntry;
 pub(crate) use self::records::{Book, BookHead, RecordChange, Stamps};
+pub use self::view::{RecordPage, RecordSelection, RecordView};
 
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,16 +65,28 @@ impl BookName {
     }
 }
 
-/// Kind of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Override,
-    ListEntry,
-    Automatic,
-    Switch,
+tollgate_core::named! {
+    /// Kind of a record.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RecordKind {
+        Override = "override",
+        ListEntry = "list_entry",
+        Automatic = "automatic",
+        Switch = "switch",
+    }
 }
 
-impl Kind {
+impl RecordKind {
+    /// The actions of the audit log that put one and remove one.
+    pub(crate) const fn actions(self) -> (Action, Action) {
+        match self {
+            Self::Override => (Action::SetOverride, Action::RemoveOverride),
+            Self::ListEntry | Self::Automatic => (Action::AddEntry, Action::RemoveEntry),
+            Self::Switch => (Action::SetSwitch, Action::RemoveSwitch),
+        }
+    }
+
     /// Its name in errors, and the maximum number of its records.
     pub(crate) const fn bound(self) -> (&'static str, usize) {
         match self {
@@ -84,16 +99,17 @@ impl Kind {
 }
 
 /// Key of a record: a hash of its kind and of what it is about, each combination of which has one record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct RecordKey(pub(crate) u128);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct RecordKey(pub(crate) u128);
 
 impl RecordKey {
-    pub(crate) fn of_entry(id: &str) -> Self {
-        Self::of(["list entry", id])
+    pub(crate) fn of_entry(list: List, domain: &str, descriptor: &str) -> Self {
+        Self::of(["list entry", list.name(), domain, descriptor])
     }
 
-    pub(crate) fn of_automatic(id: &str) -> Self {
-        Self::of(["automatic entry", id])
+    pub(crate) fn of_automatic(ban: &str) -> Self {
+        Self::of(["automatic entry", ban])
     }
 
     pub(crate) fn of_switch(domain: &str, rule: &str) -> Self {
@@ -105,8 +121,22 @@ impl RecordKey {
     }
 
     /// Reads a key as it is written by `Display`.
-    pub(crate) fn read(text: &str) -> Option<Self> {
-        u128::from_str_radix(text, 16).map(Self).ok()
+    pub fn read(text: &str) -> Option<Self> {
+        u128::from_str_radix(text, 16).map(Self).ok().filter(|key| key.to_string() == text)
+    }
+}
+
+impl From<RecordKey> for String {
+    fn from(key: RecordKey) -> Self {
+        key.to_string()
+    }
+}
+
+impl TryFrom<String> for RecordKey {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        Self::read(&text).ok_or("not the key of a record; expected 32 hexadecimal digits")
     }
 }
 
@@ -117,22 +147,24 @@ impl fmt::Display for RecordKey {
 }
 
 impl Record {
-    pub(crate) const fn kind(&self) -> Kind {
+    /// Its kind.
+    pub const fn kind(&self) -> RecordKind {
         match self {
-            Self::Override(_) => Kind::Override,
-            Self::ListEntry(_) => Kind::ListEntry,
-            Self::Automatic(_) => Kind::Automatic,
-            Self::Switch(_) => Kind::Switch,
+            Self::Override(_) => RecordKind::Override,
+            Self::ListEntry(_) => RecordKind::ListEntry,
+            Self::Automatic(_) => RecordKind::Automatic,
+            Self::Switch(_) => RecordKind::Switch,
         }
     }
 
-    pub(crate) fn key(&self) -> RecordKey {
+    /// Its key.
+    pub fn key(&self) -> RecordKey {
         match self {
             Self::Override(entry) => {
                 RecordKey(OverrideEntry::id_of(&entry.domain, &entry.rule, &entry.key).0)
             }
-            Self::ListEntry(entry) => RecordKey::of_entry(&entry.id),
-            Self::Automatic(entry) => RecordKey::of_automatic(&entry.id),
+            Self::ListEntry(entry) => entry.record_key(),
+            Self::Automatic(entry) => entry.record_key(),
             Self::Switch(switch) => RecordKey::of_switch(&switch.domain, &switch.rule),
         }
     }
@@ -147,8 +179,40 @@ impl Record {
         }
     }
 
+    /// The properties by which it is selected.
+    fn properties(&self) -> Properties<'_> {
+        let (kind, ends_at_ms) = (self.kind(), self.ends_at_ms());
+        let (domain, rule, reason, author) = match self {
+            Self::Override(entry) => (&entry.domain, &*entry.rule, &entry.reason, &entry.author),
+            Self::ListEntry(entry) => (&entry.domain, "", &entry.reason, &entry.author),
+            Self::Automatic(entry) => (&entry.domain, &*entry.rule, &entry.reason, &entry.author),
+            Self::Switch(switch) => (&switch.domain, &*switch.rule, &switch.reason, &switch.author),
+        };
+        Properties { kind, domain, rule, reason, author, ends_at_ms }
+    }
+
+    /// The operator's reason.
+    pub(crate) fn reason(&self) -> &str {
+        self.properties().reason
+    }
+
+    /// The operator who made it, or the system.
+    pub fn author(&self) -> &str {
+        self.properties().author
+    }
+
+    /// Its key or descriptor as text.
+    fn pairs_text(&self) -> String {
+        match self {
+            Self::Override(entry) => entry.key_text(),
+            Self::ListEntry(entry) => pairs_text(&entry.descriptor),
+            Self::Automatic(entry) => entry.key_text(),
+            Self::Switch(_) => String::new(),
+        }
+    }
+
     /// The record as the subject of an audit log entry.
-    pub(crate) fn subject(&self) -> String {
+    pub fn subject(&self) -> String {
         match self {
             Self::Override(entry) => entry.subject(),
             Self::ListEntry(entry) => entry.subject(),
@@ -166,6 +230,11 @@ impl Record {
             record @ Self::Automatic(_) => record,
         })
     }
+}
+
+/// Whether a record with this end has not ended.
+fn is_active(ends_at_ms: Option<u64>, now_ms: u64) -> bool {
+    ends_at_ms.is_none_or(|end| now_ms < end)
 }
 
 /// Longest wait for this instance to enforce a change that it has made.

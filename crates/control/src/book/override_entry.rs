@@ -10,31 +10,18 @@ use tollgate_rules::{OverrideId, OverrideKey, RuleOverride};
 use crate::bounds::{MAX_NAME_BYTES, truncated};
 use crate::{ControlResult, Pair, model::check_size, pairs::pairs_text};
 
-/// A part of all overrides.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OverridePage {
-    /// The revision of the records that this instance holds.
-    pub revision: u64,
-    pub overrides: Vec<OverrideEntry>,
-    /// Whether more follow.
-    pub is_truncated: bool,
-}
-
 /// Maximum size of the `rate_limit` of an override as JSON, in bytes.
 const MAX_LIMIT_BYTES: usize = 2_048;
 
 /// An override of a rule, or of one of its keys, as an operator set it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverrideEntry {
-    /// Identifier: a hash of the domain, the rule and the key, each combination of which has one override.
-    #[serde(default)]
-    pub id: String,
     /// The rule's domain.
     pub domain: String,
     /// The rule's path, as in metrics and `/rlconfig`.
     pub rule: String,
     /// The entries that the rule leaves open, in its order; empty for the whole rule.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, rename = "pairs", skip_serializing_if = "Vec::is_empty")]
     pub key: Vec<Pair>,
     /// Keys of `rate_limit`.
     pub rate_limit: Map<String, Value>,
@@ -47,13 +34,6 @@ pub struct OverrideEntry {
 }
 
 impl OverrideEntry {
-    /// Returns the entry with its identifier.
-    #[must_use]
-    pub fn identified(self) -> Self {
-        let id = Self::id_of(&self.domain, &self.rule, &self.key).to_string();
-        Self { id, ..self }
-    }
-
     /// Identifier of the override of this rule and key.
     pub(crate) fn id_of(domain: &str, rule: &str, key: &[Pair]) -> OverrideId {
         let texts = key.iter().flat_map(|pair| [&*pair.key, &*pair.value]);
@@ -120,7 +100,7 @@ impl OverrideEntry {
         check_size("a rule", self.rule.len(), MAX_NAME_BYTES)?;
         self.reason = truncated(self.reason);
         self.author = truncated(self.author);
-        Ok(self.identified())
+        Ok(self)
     }
 }
 

@@ -1,12 +1,13 @@
 //! All records that an instance holds.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::{ops::Bound, sync::Arc};
 
 use tollgate_rules::{OverrideId, RuleOverride, RuleOverrides};
 
-use super::{Kind, OverrideEntry, Record, RecordKey};
-use crate::{AutomaticEntry, ListEntry, Pair, Runtime, Switch};
+use super::view::{Properties, RecordSelection, RecordView};
+use super::{OverrideEntry, Record, RecordKey, RecordKind, is_active};
+use crate::{Pair, Runtime, Switch, pairs::pairs_text};
 
 /// Number of removals that are remembered, as in `lua/book/records.lua`.
 const MAX_REMOVALS: usize = 10_000;
@@ -74,13 +75,11 @@ struct HeldOverride {
 
 impl HeldOverride {
     fn entry(&self) -> OverrideEntry {
-        let RuleOverride { id, domain, rule, key, rate_limit, ends_at_ms } = &*self.stated;
-        let pair = |(key, value): (&str, &str)| Pair { key: key.to_owned(), value: value.to_owned() };
+        let RuleOverride { id: _, domain, rule, key: _, rate_limit, ends_at_ms } = &*self.stated;
         OverrideEntry {
-            id: id.to_string(),
             domain: domain.to_string(),
             rule: rule.to_string(),
-            key: key.pairs().map(pair).collect(),
+            key: self.pairs(),
             rate_limit: serde_json::from_str(rate_limit).unwrap_or_default(),
             reason: self.reason.to_string(),
             author: self.author.to_string(),
@@ -88,10 +87,17 @@ impl HeldOverride {
             expires_at_ms: *ends_at_ms,
         }
     }
-}
 
-fn is_active(ends_at_ms: Option<u64>, now_ms: u64) -> bool {
-    ends_at_ms.is_none_or(|end| now_ms < end)
+    fn pairs(&self) -> Vec<Pair> {
+        let pair = |(key, value): (&str, &str)| Pair { key: key.to_owned(), value: value.to_owned() };
+        self.stated.key.pairs().map(pair).collect()
+    }
+
+    fn properties(&self) -> Properties<'_> {
+        let RuleOverride { domain, rule, ends_at_ms, .. } = &*self.stated;
+        let (kind, ends_at_ms) = (RecordKind::Override, *ends_at_ms);
+        Properties { kind, domain, rule, reason: &self.reason, author: &self.author, ends_at_ms }
+    }
 }
 
 impl Book {
@@ -106,9 +112,9 @@ impl Book {
     }
 
     /// Number of active records of a kind.
-    pub(crate) fn count(&self, kind: Kind, now_ms: u64) -> usize {
+    pub(crate) fn count(&self, kind: RecordKind, now_ms: u64) -> usize {
         match kind {
-            Kind::Override => self.overrides.len(),
+            RecordKind::Override => self.overrides.len(),
             kind => self.active(now_ms).filter(|record| record.kind() == kind).count(),
         }
     }
@@ -231,8 +237,9 @@ impl Book {
             }
         }
         let Runtime { entries, automatic, switches, .. } = &mut runtime;
-        entries.sort_by(|a: &ListEntry, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
-        automatic.sort_by(|a: &AutomaticEntry, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
+        // Those of one time stay in the order of their keys.
+        entries.sort_by_key(|entry| entry.created_at_ms);
+        automatic.sort_by_key(|entry| entry.created_at_ms);
         switches.sort_by(|a: &Switch, b| (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule)));
         runtime
     }
@@ -243,6 +250,11 @@ impl Book {
         other.or_else(|| self.overrides.get(&key).map(|held| Record::Override(held.entry())))
     }
 
+    /// The record with this key, unless it has ended at `now_ms`.
+    pub(crate) fn view(&self, key: RecordKey, now_ms: u64) -> Option<RecordView> {
+        Some(RecordView::new(self.revision_of(key, now_ms)?, self.get(key)?))
+    }
+
     /// The revision of the last change of a record that has not ended at `now_ms`.
     pub(crate) fn revision_of(&self, key: RecordKey, now_ms: u64) -> Option<u64> {
         let other = self.others.get(&key).map(|(revision, record)| (*revision, record.ends_at_ms()));
@@ -250,18 +262,23 @@ impl Book {
         other.or_else(held).filter(|(_, end)| is_active(*end, now_ms)).map(|(revision, _)| revision)
     }
 
-    /// At most `limit` overrides after a key that `is_selected`, in the order of keys, and whether there are more.
-    pub(crate) fn page(
-        &self,
-        after: Option<RecordKey>,
-        limit: usize,
-        is_selected: impl Fn(&RuleOverride) -> bool,
-    ) -> (Vec<OverrideEntry>, bool) {
-        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-        let overrides = self.overrides.range((from, std::ops::Bound::Unbounded));
-        let mut found = overrides.map(|(_, held)| held).filter(|held| is_selected(&held.stated));
-        let page = found.by_ref().take(limit).map(HeldOverride::entry).collect();
-        (page, found.next().is_some())
+    /// At most `limit` records after a key that are selected, in the order of keys, and whether there are more.
+    pub(crate) fn page(&self, selection: &RecordSelection, now_ms: u64) -> (Vec<RecordView>, bool) {
+        let range = (selection.after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let overrides = self
+            .overrides
+            .range(range)
+            .filter(|(_, held)| selection.selects(held.properties(), || pairs_text(&held.pairs()), now_ms));
+        let others = self.others.range(range).filter(|(_, (_, record))| {
+            selection.selects(record.properties(), || record.pairs_text(), now_ms)
+        });
+        let most = selection.limit.saturating_add(1);
+        let others = others.map(|(key, _)| *key).take(most);
+        let mut found: Vec<_> = overrides.map(|(key, _)| *key).take(most).chain(others).collect();
+        found.sort_unstable();
+        let is_truncated = found.len() > selection.limit;
+        found.truncate(selection.limit);
+        (found.into_iter().filter_map(|key| self.view(key, now_ms)).collect(), is_truncated)
     }
 
     /// Whether this book has each record of another one with a later revision than `from` that has not ended at `now_ms`, or a
@@ -305,8 +322,7 @@ pub(super) mod tests {
     use super::*;
 
     pub(in super::super) fn entry(value: &str, limit: u32, expires_at_ms: Option<u64>) -> OverrideEntry {
-        let entry = OverrideEntry {
-            id: String::new(),
+        OverrideEntry {
             domain: "d".into(),
             rule: "api_key".into(),
             key: vec![Pair { key: "api_key".into(), value: value.into() }],
@@ -315,8 +331,7 @@ pub(super) mod tests {
             author: "ada".into(),
             created_at_ms: 0,
             expires_at_ms,
-        };
-        entry.identified()
+        }
     }
 
     pub(in super::super) fn all(book: &Book) -> Vec<RecordChange> {
@@ -330,11 +345,38 @@ pub(super) mod tests {
     }
 
     fn limits(book: &Book) -> Map<String, u64> {
-        let (entries, _) = book.page(None, usize::MAX, |_| true);
-        let limit = |entry: &OverrideEntry| {
-            entry.rate_limit.get("requests_per_unit").and_then(|limit| limit.as_u64())
+        let limit = |held: &HeldOverride| {
+            let entry = held.entry();
+            let limit = entry.rate_limit.get("requests_per_unit").and_then(|limit| limit.as_u64());
+            (entry.key_text(), limit.expect("stated"))
         };
-        entries.iter().map(|entry| (entry.key_text(), limit(entry).expect("stated"))).collect()
+        book.overrides.values().map(limit).collect()
+    }
+
+    #[test]
+    fn a_page_has_what_is_selected_in_the_order_of_keys() {
+        let mut book = Book::default();
+        let values = ["a", "b", "c"].map(|value| Record::Override(entry(value, 5, Some(20))));
+        let ended = Record::ListEntry(crate::lists::tests::entry("k", Some(10)));
+        let off = Record::Switch(crate::lists::tests::switch("api_key", None));
+        for record in values.into_iter().chain([ended, off]) {
+            book.apply(RecordChange { revision: 1, key: record.key(), record: Some(record) }).expect("valid");
+        }
+        let of = |selection: RecordSelection| {
+            let (views, is_truncated) = book.page(&selection, 15);
+            (views.into_iter().map(|view| view.key).collect::<Vec<_>>(), is_truncated)
+        };
+        let (all, is_truncated) = of(RecordSelection { limit: 9, ..RecordSelection::default() });
+        assert!(all.len() == 4 && all.is_sorted() && !is_truncated, "{all:?}");
+        let page = of(RecordSelection { after: Some(all[0]), limit: 2, ..RecordSelection::default() });
+        assert_eq!(page, (all[1..3].to_vec(), true));
+        let found = |search: &str| {
+            let search = Some(search.to_owned());
+            of(RecordSelection { search, limit: 9, ..RecordSelection::default() }).0.len()
+        };
+        assert_eq!(["", "API_KEY=b", "Ada", "none"].map(found), [4, 1, 3, 0]);
+        let kind = Some(RecordKind::Switch);
+        assert_eq!(of(RecordSelection { kind, limit: 9, ..RecordSelection::default() }).0.len(), 1);
     }
 
     #[test]

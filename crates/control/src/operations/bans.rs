@@ -2,12 +2,13 @@
 
 use tollgate_core::clock::now_ms;
 
-use crate::book::{BookName, ChangeResult, Expected, NewChange, Record, RecordKey};
+use crate::book::{BookName, ChangeResult, Expected, NewChange};
 use crate::bounds::{MAX_BAN_BATCH, truncated};
 use crate::redis::{bans, book::STEP_CHANGES};
 use crate::{
     Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, BanCounts, BanFilter, BanPage, BanPosition,
-    BanRemoval, Control, ControlResult, ListedBan, automatic::id_of, handle::Backend, metrics,
+    BanRemoval, Control, ControlError, ControlResult, ListedBan, Record, RecordKey, RecordView,
+    handle::Backend, metrics,
 };
 
 /// Bans.
@@ -115,34 +116,15 @@ impl Control {
         Ok(made.into_iter().map(added).collect())
     }
 
-    /// Returns the automatic entry with this id.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn automatic(&self, id: &str) -> ControlResult<Option<AutomaticEntry>> {
-        match self.found(BookName::System, RecordKey::of_automatic(id)).await? {
-            Some(Record::Automatic(entry)) => Ok(Some(entry)),
-            _ => Ok(None),
-        }
-    }
-
-    /// Removes an automatic entry; whether it existed.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn lift_automatic(&self, entry: &AutomaticEntry, author: &str) -> ControlResult<bool> {
-        let audit = entry.audit(author, Action::RemoveEntry, String::new());
-        self.lift(NewChange::remove(RecordKey::of_automatic(&entry.id), audit)).await
-    }
-
     /// Removes the automatic entry for the client of a ban that an operator has ended, if there is one.
     ///
     /// # Errors
     /// When the store does not respond.
     pub async fn lift_automatic_of(&self, ban: &str, author: &str) -> ControlResult<()> {
-        match self.automatic(&id_of(ban)).await? {
-            Some(entry) if entry.mode == AutomaticMode::Enforce => {
-                self.lift_automatic(&entry, author).await.map(drop)
+        let key = RecordKey::of_automatic(ban);
+        match self.found(BookName::System, key).await?.map(|found| found.record) {
+            Some(Record::Automatic(entry)) if entry.mode == AutomaticMode::Enforce => {
+                self.remove_record(key, None, author).await.map(drop)
             }
             _ => Ok(()),
         }
@@ -159,7 +141,7 @@ impl Control {
         author: &str,
         reason: &str,
         expires_at_ms: u64,
-    ) -> ControlResult<Option<AutomaticEntry>> {
+    ) -> ControlResult<Option<RecordView>> {
         let audit = entry.audit(author, Action::RemoveEntry, format!("lifted and exempt: {reason}"));
         let exemption = AutomaticEntry {
             mode: AutomaticMode::Exempt,
@@ -169,16 +151,23 @@ impl Control {
             expires_at_ms,
             ..entry
         };
-        let put = NewChange::put(Record::Automatic(exemption.clone()), audit);
-        let is_made = self.lift(NewChange { expected: Expected::Present, ..put }).await?;
-        Ok(is_made.then_some(exemption))
+        let exemption = Record::Automatic(exemption);
+        let put = NewChange::put(exemption.clone(), audit);
+        match self.lift(NewChange { expected: Expected::Present, ..put }).await {
+            Err(ControlError::StaleRecord { .. }) => Ok(None),
+            lifted => lifted.map(|revision| Some(RecordView::new(revision, exemption))),
+        }
     }
 
-    /// Changes an automatic entry for an operator; whether there was one.
-    async fn lift(&self, change: NewChange) -> ControlResult<bool> {
+    /// Changes an automatic entry for an operator, and returns the revision.
+    pub(super) async fn lift(&self, change: NewChange) -> ControlResult<u64> {
+        let key = change.key;
         let (revision, results) = self.make(BookName::System, vec![change]).await?;
         self.0.changed.notify_one();
+        if !results.contains(&ChangeResult::Made) {
+            return Err(self.stale(BookName::System, key, revision).await);
+        }
         self.0.book(BookName::System).wait_for(revision).await;
-        Ok(results.contains(&ChangeResult::Made))
+        Ok(revision)
     }
 }

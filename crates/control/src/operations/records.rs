@@ -4,14 +4,13 @@ use std::path::PathBuf;
 
 use tokio::task::spawn_blocking;
 use tollgate_core::clock::now_ms;
-use tollgate_rules::RuleOverride;
 
-use crate::book::{BookName, ChangeResult, Expected, NewChange, Record, RecordKey};
+use crate::book::{BookName, ChangeResult, Expected, NewChange, RecordChange};
 use crate::model::{SYSTEM_AUTHOR, check_count};
 use crate::redis::book::{self, STEP_CHANGES};
 use crate::{
-    Action, AuditEntry, Control, ControlError, ControlResult, ListEntry, OverrideEntry, OverridePage,
-    Runtime, Switch, handle::Backend,
+    Action, AuditEntry, Control, ControlError, ControlResult, Record, RecordKey, RecordKind, RecordPage,
+    RecordSelection, RecordView, Runtime, Switch, handle::Backend,
 };
 
 /// Changes.
@@ -24,26 +23,28 @@ impl Control {
         self.0.book(BookName::Operators).open(file, now_ms())
     }
 
-    /// Makes changes of operators, all or none, and returns once this instance enforces them, or after a second. Whether they
-    /// were made: not if a record was not as expected.
-    async fn change(&self, changes: Vec<NewChange>) -> ControlResult<bool> {
-        let made = self.begin(changes).await?;
-        if let Some(revision) = made {
-            self.0.book(BookName::Operators).wait_for(revision).await;
-        }
-        Ok(made.is_some())
-    }
-
-    /// Makes changes of operators, all or none; returns the last revision if they were made.
-    async fn begin(&self, changes: Vec<NewChange>) -> ControlResult<Option<u64>> {
+    /// Makes changes of operators, all or none, and returns the last revision.
+    async fn change(&self, changes: Vec<NewChange>) -> ControlResult<u64> {
         self.require_writable()?;
-        self.check_bound(&changes)?;
+        self.check_bounds(&changes)?;
+        let keys: Vec<RecordKey> = changes.iter().map(|change| change.key).collect();
         let (revision, results) = self.make(BookName::Operators, changes).await?;
         self.0.changed.notify_one();
         if results.contains(&ChangeResult::Full) {
             return Err(ControlError::TooMany { what: "records", most: BookName::Operators.max_records() });
         }
-        Ok(results.iter().all(|result| *result == ChangeResult::Made).then_some(revision))
+        match keys.into_iter().zip(results).find(|(_, result)| *result == ChangeResult::Unlike) {
+            Some((key, _)) => Err(self.stale(BookName::Operators, key, revision).await),
+            None => Ok(revision),
+        }
+    }
+
+    /// The error of a change that another one has overtaken, at a revision of the store.
+    pub(super) async fn stale(&self, book: BookName, key: RecordKey, revision: u64) -> ControlError {
+        let replica = self.0.book(book);
+        replica.wait_for(revision).await;
+        let current = replica.with(|book| book.view(key, now_ms()));
+        ControlError::StaleRecord { current: current.map(Box::new) }
     }
 
     /// Makes changes, those of the system's book each if it can be made; returns the last revision and the result of each.
@@ -74,90 +75,118 @@ impl Control {
         Ok((revision, results))
     }
 
-    /// Checks that changes of one kind do not exceed its bound, by what this instance holds.
-    fn check_bound(&self, changes: &[NewChange]) -> ControlResult<()> {
-        let Some(kind) = changes.iter().find_map(|change| Some(change.record.as_ref()?.kind())) else {
-            return Ok(());
-        };
-        let (now_ms, (what, most)) = (now_ms(), kind.bound());
-        let count = self.0.book(BookName::Operators).with(|book| {
-            let is_new = |change: &&NewChange| book.revision_of(change.key, now_ms).is_none();
-            match changes.iter().filter(is_new).count() {
-                0 => 0,
-                new => book.count(kind, now_ms) + new,
-            }
-        });
-        check_count(what, count, most)
+    /// Checks that the bounds of the kinds are kept, by what this instance holds.
+    fn check_bounds(&self, changes: &[NewChange]) -> ControlResult<()> {
+        let now_ms = now_ms();
+        self.0.book(BookName::Operators).with(|book| {
+            RecordKind::ALL.into_iter().try_for_each(|kind| {
+                let is_new = |change: &&NewChange| {
+                    change.record.as_ref().is_some_and(|record| record.kind() == kind)
+                        && book.revision_of(change.key, now_ms).is_none()
+                };
+                let (new, (what, most)) = (changes.iter().filter(is_new).count(), kind.bound());
+                check_count(what, if new == 0 { 0 } else { book.count(kind, now_ms) + new }, most)
+            })
+        })
     }
 
     /// The active record with this key, also one that another instance has just put.
-    pub(super) async fn found(&self, book: BookName, key: RecordKey) -> ControlResult<Option<Record>> {
-        let held = self.0.book(book).with(|book| book.get(key));
-        let found = match (held, &self.0.backend) {
-            (None, Backend::Redis(redis)) => book::get(&redis.client, book, key).await?,
-            (held, _) => held,
-        };
-        Ok(found.filter(|record| record.ends_at_ms().is_none_or(|end| end > now_ms())))
-    }
-
-    /// Puts overrides, each in the place of the one of the same rule and key. The caller validates them. Returns once this
-    /// instance enforces them, or after a second.
     ///
     /// # Errors
-    /// When there are too many, another region writes them, or the store does not respond; then some of more than 50 may
-    /// have been put.
-    pub async fn put_overrides(&self, entries: Vec<OverrideEntry>) -> ControlResult<()> {
-        let mut last = None;
-        for some in entries.chunks(STEP_CHANGES) {
-            let Some(first) = some.first() else { continue };
-            let subject = match some.len() - 1 {
-                0 => first.subject(),
-                more => format!("{} and {more} more", first.subject()),
-            };
-            let audit = AuditEntry::new(&first.author, Action::SetOverride, subject, first.reason.clone());
-            let changes = puts(some.iter().cloned().map(Record::Override), audit)?;
-            last = self.begin(changes).await?;
+    /// When this instance holds none, and the store does not respond.
+    pub async fn record(&self, key: RecordKey) -> ControlResult<Option<RecordView>> {
+        for book in BookName::ALL {
+            let found = self.found(book, key).await?;
+            if found.is_some() {
+                return Ok(found);
+            }
         }
-        if let Some(revision) = last {
+        Ok(None)
+    }
+
+    pub(super) async fn found(&self, book: BookName, key: RecordKey) -> ControlResult<Option<RecordView>> {
+        let now_ms = now_ms();
+        let (held, last) = self.0.book(book).with(|book| (book.view(key, now_ms), book.head.revision));
+        let redis = match (held, &self.0.backend) {
+            (None, Backend::Redis(redis)) => redis,
+            (held, _) => return Ok(held),
+        };
+        let (later, _) = book::since(&redis.client, book, last, false).await?.changes();
+        let Some(change) = later.into_iter().find(|change| change.key == key) else { return Ok(None) };
+        let RecordChange { revision, record, .. } = change;
+        let record = record.filter(|record| record.ends_at_ms().is_none_or(|end| end > now_ms));
+        Ok(record.map(|record| RecordView::new(revision, record)))
+    }
+
+    /// The active record with this key, if it has the revision `base`, `0` for none; any one without a base.
+    ///
+    /// # Errors
+    /// When it has another one, or the store does not respond.
+    pub async fn record_at(&self, key: RecordKey, base: Option<u64>) -> ControlResult<Option<RecordView>> {
+        let current = self.record(key).await?;
+        let revision = current.as_ref().map_or(0, |current| current.revision);
+        match base {
+            Some(base) if base != revision => {
+                Err(ControlError::StaleRecord { current: current.map(Box::new) })
+            }
+            _ => Ok(current),
+        }
+    }
+
+    /// Puts records of operators, which the caller validates, each in the place of an earlier one with its key; with a base, if
+    /// that one has this revision, `0` for none. Returns them once this instance enforces them, or after a second.
+    ///
+    /// # Errors
+    /// When a base is not met, there are too many, another region writes them, or the store does not respond; then some of
+    /// more than 50 may have been put.
+    pub async fn put_records(&self, records: Vec<(Record, Option<u64>)>) -> ControlResult<Vec<RecordView>> {
+        let put = |(record, base): (Record, Option<u64>)| {
+            let record = record.bounded()?;
+            let expected = match base {
+                None => Expected::Any,
+                Some(0) => Expected::Absent,
+                Some(revision) => Expected::Revision(revision),
+            };
+            Ok(NewChange { key: record.key(), expected, record: Some(record), audit: None })
+        };
+        let changes: Vec<NewChange> = records.into_iter().map(put).collect::<ControlResult<_>>()?;
+        let mut views = Vec::with_capacity(changes.len());
+        for step in changes.chunks(STEP_CHANGES) {
+            let last = self.change(audited(step.to_vec())).await?;
+            let revisions = last.saturating_sub(step.len() as u64 - 1)..;
+            let put = revisions.zip(step.iter().filter_map(|change| change.record.clone()));
+            views.extend(put.map(|(revision, record)| RecordView::new(revision, record)));
+        }
+        if let Some(last) = views.last() {
+            self.0.book(BookName::Operators).wait_for(last.revision).await;
+        }
+        Ok(views)
+    }
+
+    /// Removes a record, with a base if it has this revision; whether it existed. Returns once this instance enforces that, or
+    /// after a second.
+    ///
+    /// # Errors
+    /// When the base is not met, another region writes it, or the store does not respond.
+    pub async fn remove_record(
+        &self,
+        key: RecordKey,
+        base: Option<u64>,
+        author: &str,
+    ) -> ControlResult<bool> {
+        let Some(RecordView { record, .. }) = self.record(key).await? else { return Ok(false) };
+        let (_, removal) = record.kind().actions();
+        let audit = AuditEntry::new(author, removal, record.subject(), String::new());
+        let expected = base.map_or(Expected::Present, Expected::Revision);
+        let change = NewChange { expected, ..NewChange::remove(key, audit) };
+        if record.kind() == RecordKind::Automatic {
+            return is_made(self.lift(change).await);
+        }
+        let made = self.change(vec![change]).await;
+        if let Ok(revision) = made {
             self.0.book(BookName::Operators).wait_for(revision).await;
         }
-        Ok(())
-    }
-
-    /// Removes an override; whether it existed. Returns once this instance enforces that, or after a second.
-    ///
-    /// # Errors
-    /// When another region writes them, or the store does not respond.
-    pub async fn remove_override(&self, id: &str, author: &str) -> ControlResult<bool> {
-        let Some(key) = RecordKey::read(id) else { return Ok(false) };
-        self.remove(key, Action::RemoveOverride, author).await
-    }
-
-    /// Adds an entry to its list, or replaces the one with the same id.
-    ///
-    /// # Errors
-    /// When there are too many entries, or the store does not respond.
-    pub async fn put_entry(&self, entry: ListEntry) -> ControlResult<()> {
-        let audit = AuditEntry::new(&entry.author, Action::AddEntry, entry.subject(), entry.reason.clone());
-        self.put(Record::ListEntry(entry), audit).await
-    }
-
-    /// Removes an entry; whether it existed.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn remove_entry(&self, id: &str, author: &str) -> ControlResult<bool> {
-        self.remove(RecordKey::of_entry(id), Action::RemoveEntry, author).await
-    }
-
-    /// Sets a rule's switch.
-    ///
-    /// # Errors
-    /// When there are too many switches, or the store does not respond.
-    pub async fn put_switch(&self, switch: Switch) -> ControlResult<()> {
-        let audit =
-            AuditEntry::new(&switch.author, Action::SetSwitch, switch.subject(), switch.reason.clone());
-        self.put(Record::Switch(switch), audit).await
+        is_made(made)
     }
 
     /// Replaces a rule's switch by its next step, unless an operator has changed it meanwhile; whether it did.
@@ -166,34 +195,14 @@ impl Control {
     /// When the store does not respond.
     pub async fn replace_switch(&self, from: Switch, to: Switch, comment: String) -> ControlResult<bool> {
         let (from, to) = (Record::Switch(from), Record::Switch(to));
-        let key = to.key();
-        let known = self.0.book(BookName::Operators).with(|book| {
-            let revision = book.revision_of(key, now_ms())?;
-            (book.get(key).as_ref() == Some(&from)).then_some(revision)
-        });
-        let Some(revision) = known else { return Ok(false) };
+        let known = self.0.book(BookName::Operators).with(|book| book.view(to.key(), now_ms()));
+        let Some(known) = known.filter(|known| known.record == from) else { return Ok(false) };
         let audit = AuditEntry::new(SYSTEM_AUTHOR, Action::SetSwitch, to.subject(), comment);
-        let expected = Expected::Revision(revision);
-        self.change(vec![NewChange { expected, ..NewChange::put(to, audit) }]).await
-    }
-
-    /// Removes a rule's switch; whether it existed.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn remove_switch(&self, domain: &str, rule: &str, author: &str) -> ControlResult<bool> {
-        self.remove(RecordKey::of_switch(domain, rule), Action::RemoveSwitch, author).await
-    }
-
-    async fn put(&self, record: Record, audit: AuditEntry) -> ControlResult<()> {
-        self.change(puts([record], audit)?).await.map(drop)
-    }
-
-    /// Removes a record; whether it existed.
-    async fn remove(&self, key: RecordKey, action: Action, author: &str) -> ControlResult<bool> {
-        let Some(record) = self.found(BookName::Operators, key).await? else { return Ok(false) };
-        let audit = AuditEntry::new(author, action, record.subject(), String::new());
-        self.change(vec![NewChange::remove(key, audit)]).await
+        let expected = Expected::Revision(known.revision);
+        match self.change(vec![NewChange { expected, ..NewChange::put(to, audit) }]).await {
+            Err(ControlError::StaleRecord { .. }) => Ok(false),
+            made => made.map(|_| true),
+        }
     }
 
     /// Records an operator's change outside this store, such as a refund of a counter, in the audit log.
@@ -221,15 +230,30 @@ impl Control {
     }
 }
 
-/// Changes that put records of one kind, with one audit log entry.
-fn puts(records: impl IntoIterator<Item = Record>, audit: AuditEntry) -> ControlResult<Vec<NewChange>> {
-    let mut audit = Some(audit);
-    let put = |record: Record| {
-        let record = record.bounded()?;
-        let (key, expected) = (record.key(), Expected::Any);
-        Ok(NewChange { key, expected, record: Some(record), audit: audit.take() })
-    };
-    records.into_iter().map(put).collect()
+/// Whether a change was made: not if its record is gone.
+fn is_made(made: ControlResult<u64>) -> ControlResult<bool> {
+    match made {
+        Err(ControlError::StaleRecord { current: None }) => Ok(false),
+        made => made.map(|_| true),
+    }
+}
+
+/// Changes of which the first of each kind has an audit log entry for all of them.
+fn audited(mut puts: Vec<NewChange>) -> Vec<NewChange> {
+    for kind in RecordKind::ALL {
+        let mut of_kind = puts.iter_mut().filter_map(|put| {
+            let record = put.record.as_ref().filter(|record| record.kind() == kind)?;
+            Some((record, &mut put.audit))
+        });
+        let Some((record, audit)) = of_kind.next() else { continue };
+        let subject = match of_kind.count() {
+            0 => record.subject(),
+            more => format!("{} and {more} more", record.subject()),
+        };
+        let (action, _) = kind.actions();
+        *audit = Some(AuditEntry::new(record.author(), action, subject, record.reason().to_owned()));
+    }
+    puts
 }
 
 /// Records of this instance.
@@ -239,10 +263,18 @@ impl Control {
     /// # Errors
     /// Before this instance has read them from the store or its file.
     pub fn runtime(&self) -> ControlResult<Runtime> {
+        self.require_loaded().map(|()| self.held_runtime())
+    }
+
+    /// Returns an error before this instance has read the records from the store or its file.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn require_loaded(&self) -> ControlResult<()> {
         if self.shared_store().is_some() && !self.0.books().iter().all(|book| book.is_loaded()) {
             return Err(ControlError::Unavailable("the records are not read yet".to_owned()));
         }
-        Ok(self.held_runtime())
+        Ok(())
     }
 
     pub(crate) fn held_runtime(&self) -> Runtime {
@@ -251,25 +283,28 @@ impl Control {
         Runtime { automatic: system.automatic, ..operators }
     }
 
-    /// At most `limit` overrides after an identifier, of a domain and of a rule if these are given, in the order of their
-    /// identifiers, without those that have ended: those that this instance holds.
-    pub fn rule_overrides(
-        &self,
-        domain: Option<&str>,
-        rule: Option<&str>,
-        after: Option<&str>,
-        limit: usize,
-    ) -> OverridePage {
-        let after = after.and_then(RecordKey::read);
+    /// A page of the records that this instance holds, without those that have ended. Takes a few milliseconds, or more of
+    /// many records.
+    pub fn records(&self, selection: &RecordSelection) -> RecordPage {
         let now_ms = now_ms();
-        let is_selected = |stated: &RuleOverride| {
-            stated.is_active_at(now_ms)
-                && domain.is_none_or(|domain| *stated.domain == *domain)
-                && rule.is_none_or(|rule| *stated.rule == *rule)
+        let page = |name| {
+            self.0.book(name).with(|book| {
+                let counts = RecordKind::ALL.map(|kind| book.count(kind, now_ms));
+                (book.head.revision, book.page(selection, now_ms), counts)
+            })
         };
-        self.0.book(BookName::Operators).with(|book| {
-            let (overrides, is_truncated) = book.page(after, limit, is_selected);
-            OverridePage { revision: book.head.revision, overrides, is_truncated }
-        })
+        let [(revision, (mut records, is_truncated), counts), (_, (automatic, is_more), of_system)] =
+            BookName::ALL.map(page);
+        records.extend(automatic);
+        records.sort_unstable_by_key(|view| view.key);
+        let is_truncated = is_truncated || is_more || records.len() > selection.limit;
+        records.truncate(selection.limit);
+        let counts = counts.into_iter().zip(of_system).map(|(count, of_system)| count + of_system);
+        RecordPage {
+            revision,
+            records,
+            is_truncated,
+            counts: RecordKind::ALL.into_iter().zip(counts).collect(),
+        }
     }
 }

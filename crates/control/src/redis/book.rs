@@ -1,8 +1,6 @@
 //! The book in Redis.
 
-use tollgate_store::redis::Reply;
-
-use super::reply::{Parts, argument, list, malformed, parse, read_json, result_of, to_json};
+use super::reply::{Parts, argument, malformed, parse, read_json, result_of, to_json};
 use super::script_client::{Operation, ScriptClient};
 use crate::book::{BookHead, BookName, ChangeResult, Expected, NewChange, Record, RecordChange, RecordKey};
 use crate::{
@@ -94,20 +92,6 @@ pub(crate) async fn change(
         results.push(result_of(parts.reply()?, words)?);
     }
     Ok((revision, results))
-}
-
-/// Reads a record.
-pub(crate) async fn get(
-    client: &ScriptClient,
-    book: BookName,
-    key: RecordKey,
-) -> ControlResult<Option<Record>> {
-    let [_, _, records, ..] = client.keys.of_book(book);
-    let [payload] = list(client.read(records, &[&key.to_string()]).await?)?;
-    match payload {
-        Reply::Bytes(payload) => read_json(&payload).map(Some),
-        _ => Ok(None),
-    }
 }
 
 /// Reads the first changes after a revision, which is that of an instance with `is_head`.

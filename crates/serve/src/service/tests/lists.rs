@@ -9,7 +9,6 @@ use super::{leases::lease_of, *};
 fn entry(list: List, pairs: &[(&str, &str)]) -> ListEntry {
     let pair = |(key, value): &(&str, &str)| ListPair::pattern(*key, *value);
     ListEntry {
-        id: "1".into(),
         list,
         domain: "*".into(),
         descriptor: pairs.iter().map(pair).collect(),

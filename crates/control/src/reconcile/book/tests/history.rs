@@ -82,11 +82,10 @@ pub(super) struct Simulated {
     file: Option<PathBuf>,
 }
 
-pub(super) fn list_entry(id: String, reason: String, expires_at_ms: Option<u64>) -> Record {
+pub(super) fn list_entry(domain: String, reason: String, expires_at_ms: Option<u64>) -> Record {
     Record::ListEntry(ListEntry {
-        id,
         list: List::Deny,
-        domain: "d".into(),
+        domain,
         descriptor: Vec::new(),
         reason,
         author: "ada".into(),
