@@ -1,8 +1,8 @@
 //! Permissions that the Redis user needs.
 
-use tollgate::control::{Draft, Files, RulesSource, SwitchMode};
+use tollgate::control::{Draft, Files, Record, RulesSource, SwitchMode};
 
-use crate::control::{denied, reconciled, switched};
+use crate::control::{denied, put, put_entry, reconciled, remove, switched};
 use crate::docs::block;
 use crate::support::prelude::*;
 use crate::support::redis::{COMMANDS, RULES_COMMANDS, guarded};
@@ -74,13 +74,15 @@ async fn subscribed(redis: &Redis) {
 
 /// Puts and removes a list entry and a switch, each of which has to take effect.
 async fn change_lists_and_switches(control: &Control, client: &mut Client) {
-    control.put_entry(denied("a", "web", "fixed_window", "v")).await.expect("put");
+    let entry = denied("web", "fixed_window", "v");
+    put_entry(control, entry.clone()).await.expect("put");
     until(client, "fixed_window", |_, passes| !passes, "the list").await;
-    assert!(control.remove_entry("a", "ada").await.expect("removed"));
+    assert!(remove(control, Record::ListEntry(entry), "ada").await.expect("removed"));
     until(client, "fixed_window", |_, passes| passes, "the list").await;
-    control.put_switch(switched("web", "token_bucket", SwitchMode::Off)).await.expect("put");
+    let off = Record::Switch(switched("web", "token_bucket", SwitchMode::Off));
+    put(control, off.clone()).await.expect("put");
     until(client, "token_bucket", |limit, _| limit == 0, "the switch").await;
-    assert!(control.remove_switch("web", "token_bucket", "ada").await.expect("removed"));
+    assert!(remove(control, off, "ada").await.expect("removed"));
     until(client, "token_bucket", |limit, _| limit > 0, "the switch").await;
 }
 

@@ -39,8 +39,8 @@ impl AbusedFleet {
 
     /// The automatic entries as an instance lists them, by the value of their key.
     fn automatic(&self, number: usize) -> BTreeMap<String, Value> {
-        let lists = self.admin(number).get("/lists");
-        let entries = lists["automatic"].as_array().expect("a list").clone();
+        let page = self.admin(number).get("/records?kind=automatic");
+        let entries = page["records"].as_array().expect("a list").clone();
         let count = entries.len();
         let value = |entry: &Value| entry["descriptor"][0]["value"].as_str().expect("a value").to_owned();
         let by_value: BTreeMap<_, _> = entries.into_iter().map(|entry| (value(&entry), entry)).collect();
@@ -111,9 +111,9 @@ fn values(name: &str, count: usize) -> Vec<String> {
 async fn all_are_listed_once(abusive: usize, honest: usize, keys: &str) -> (AbusedFleet, Duration) {
     let fleet = AbusedFleet::start(keys);
     let (abusers, honest) = (values("abusive", abusive), values("honest", honest));
-    let own = json!({"list": "deny", "domain": "web", "reason": "by hand",
+    let own = json!({"kind": "list_entry", "list": "deny", "domain": "web", "reason": "by hand",
         "descriptor": [{"key": "k", "value": "banned", "match": "exact"}]});
-    let own = fleet.admin(0).done("POST", "/lists", &own, 201);
+    let own = fleet.admin(0).put(&own);
     fleet.be_honest(&honest).await;
     let ended = Arc::new(AtomicBool::new(false));
     let mut trial = fleet.abuse("t", &values("trial", 1), &ended);
@@ -127,7 +127,11 @@ async fn all_are_listed_once(abusive: usize, honest: usize, keys: &str) -> (Abus
     ended.store(true, Ordering::Relaxed);
     while senders.join_next().await.is_some() || trial.join_next().await.is_some() {}
     assert_eq!(listed(), expected, "no honest key");
-    assert_eq!(fleet.admin(2).get("/lists")["entries"], json!([own]), "an operator's entry stays as it is");
+    assert_eq!(
+        fleet.admin(2).get("/records?kind=list_entry")["records"],
+        json!([own]),
+        "an operator's entry stays as it is"
+    );
     let mut audited: BTreeMap<String, usize> = BTreeMap::new();
     let (mut before, mut is_last) = (String::new(), false);
     while !is_last {
@@ -159,10 +163,9 @@ async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exem
     for number in 0..3 {
         until("every instance denies it", 20, || !fleet.is_limited(number, "abusive-7")).await;
     }
-    let id = entry["id"].as_str().expect("an id");
-    let path = format!("/lists/{id}");
+    let path = format!("/records/{}", entry["key"].as_str().expect("a key"));
     let reason = json!({"reason": "our own crawler", "expires_in_s": 600});
-    let exempt = fleet.admin(1).done("POST", &format!("/automatic/{id}/exempt"), &reason, 200);
+    let exempt = fleet.admin(1).done("POST", &format!("{path}/exempt"), &reason, 200);
     assert_eq!(members(&exempt, ["mode", "reason"]), json!(["exempt", "our own crawler"]));
     for number in 0..3 {
         until("every instance applies its limit", 20, || fleet.is_limited(number, "abusive-7")).await;
@@ -174,8 +177,10 @@ async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exem
     assert_eq!(latest["comment"], "lifted and exempt: our own crawler");
     assert_eq!(fleet.admin(0).request("DELETE", &path, None).0, 204);
     assert_eq!(fleet.admin(0).request("DELETE", &path, None).0, 404);
-    let listed = &fleet.automatic(2)["abusive-9"];
-    let ban = listed["id"].as_str().and_then(|id| id.strip_prefix("auto-")).expect("the id of the ban");
+    let bans = fleet.admin(2).get("/bans?mode=enforce&limit=500");
+    let is_of = |ban: &&Value| ban["descriptor"] == k("abusive-9");
+    let ban = bans["bans"].as_array().expect("a page").iter().find(is_of).expect("listed");
+    let ban = ban["id"].as_str().expect("an id");
     assert_eq!(fleet.admin(2).request("DELETE", &format!("/bans/{ban}"), None).0, 204);
     until("its entry ends with the ban", 20, || !fleet.automatic(0).contains_key("abusive-9")).await;
     let reset = json!({"domain": "web", "descriptor": k("abusive-10"), "reason": "by mistake"});
@@ -189,7 +194,7 @@ async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exem
     let events = fleet.admin(1).get("/events");
     let is_listing = |event: &Value| event["kind"] == "abuse_listed" && event["rule"] == "k";
     assert!(events["events"].as_array().expect("a page").iter().any(is_listing), "{events}");
-    let unknown = fleet.admin(0).post("/automatic/unknown/exempt", &reason);
+    let unknown = fleet.admin(0).post(&format!("/records/{}/exempt", "0".repeat(32)), &reason);
     assert_eq!(code(&unknown), (404, "not_found"));
 }
 

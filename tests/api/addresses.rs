@@ -62,9 +62,9 @@ fn operators_reach_that_counter_by_each_of_its_texts() {
     assert_eq!(admin.done("POST", "/counters/reset", &counter("1.2.3.4:1"), 200)["limits"][0]["used"], 0);
     assert_eq!(hits(&tollgate), [200; 5]);
 
-    let over = json!({"domain": "web", "rule": "app_shop.ip_0.0.0.0/0", "reason": "r",
+    let over = json!({"kind": "override", "domain": "web", "rule": "app_shop.ip_0.0.0.0/0", "reason": "r",
                       "key": [{"key": "ip", "value": "::ffff:102:304"}], "rate_limit": {"requests_per_unit": 10}});
-    admin.done("PUT", "/overrides", &over, 200);
+    admin.put(&over);
     assert_eq!(hits(&tollgate), [200; 5]);
     assert_eq!(hits(&tollgate), [429; 5]);
 
@@ -84,8 +84,8 @@ fn operators_reach_that_counter_by_each_of_its_texts() {
 fn a_list_entry_of_an_address_denies_it_however_it_is_written() {
     let tollgate =
         Tollgate::serving(&RULES.replace("requests_per_unit: 5", "requests_per_unit: 500000"), &[]);
-    let entry = json!({"list": "deny", "domain": "web", "descriptor": [{"key": "ip", "value": "1.2.3.4"}], "reason": "r"});
-    Admin::of(&tollgate).done("POST", "/lists", &entry, 201);
+    let entry = json!({"kind": "list_entry", "list": "deny", "domain": "web", "descriptor": [{"key": "ip", "value": "1.2.3.4"}], "reason": "r"});
+    Admin::of(&tollgate).put(&entry);
     wait("it is denied", || hits(&tollgate) == [429; 5]);
     assert_eq!(hit(&tollgate, &descriptor("1.2.3.5")), 200);
 }

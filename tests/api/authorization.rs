@@ -66,10 +66,9 @@ fn assert_a_viewer_changes_nothing(bob: &Admin) {
         ("POST", "/versions/1/rollback"),
         ("POST", "/counters/reset"),
         ("POST", "/counters/refund"),
-        ("POST", "/lists"),
-        ("DELETE", "/lists/1"),
-        ("PUT", "/switches"),
-        ("DELETE", "/switches?domain=web&rule=k"),
+        ("PUT", "/records"),
+        ("DELETE", "/records/1"),
+        ("POST", "/records/1/exempt"),
     ] {
         assert_eq!(code(&bob.request(method, path, Some(&json!({})))), (403, "forbidden"), "{path}");
     }
@@ -100,7 +99,7 @@ fn without_tokens_operators_name_themselves_and_foreign_pages_are_refused() {
     assert_eq!(code(&elsewhere.apply(1, &limit(6))), (403, "forbidden"));
     let here = admin.with("origin", &tollgate.admin_url(""));
     assert_eq!(here.request("GET", "/me", None).0, 200);
-    for path in ["/versions", "/versions/1/rollback", "/counters/reset", "/counters/refund", "/lists"] {
+    for path in ["/versions", "/versions/1/rollback", "/counters/reset", "/counters/refund"] {
         let body = draft(1, &limit(6)).to_string();
         let sent = [("content-type", "text/plain")];
         let answer = http::send("POST", &tollgate.admin_url(&format!("/api/v1{path}")), &sent, Some(&body));
@@ -169,17 +168,13 @@ fn make_every_change(ann: &Admin) {
     let counter = json!({"domain": "web", "descriptor": k("v"), "reason": "requested"});
     ann.done("POST", "/versions", &draft(1, &limit(6)), 201);
     ann.done("POST", "/versions/1/rollback", &json!({"comment": "back"}), 201);
-    let entry = json!({"list": "deny", "domain": "web", "descriptor": k("x"), "reason": "abuse"});
-    let id = ann.done("POST", "/lists", &entry, 201)["id"].as_str().expect("an id").to_owned();
-    assert_eq!(ann.request("DELETE", &format!("/lists/{id}"), None).0, 204);
-    assert_eq!(code(&ann.request("DELETE", &format!("/lists/{id}"), None)), (404, "not_found"));
-    ann.done(
-        "PUT",
-        "/switches",
-        &json!({"domain": "web", "rule": "k", "mode": "off", "reason": "down"}),
-        200,
-    );
-    assert_eq!(ann.request("DELETE", "/switches?domain=web&rule=k", None).0, 204);
+    let entry = json!({"kind": "list_entry", "list": "deny", "domain": "web", "descriptor": k("x"), "reason": "abuse"});
+    let entry = ann.put(&entry);
+    assert_eq!(ann.remove(&entry).0, 204);
+    assert_eq!(code(&ann.remove(&entry)), (404, "not_found"));
+    let switch =
+        ann.put(&json!({"kind": "switch", "domain": "web", "rule": "k", "mode": "off", "reason": "down"}));
+    assert_eq!(ann.remove(&switch).0, 204);
     ann.done("POST", "/counters/reset", &counter, 200);
     ann.done("POST", "/counters/refund", &json!({"domain": "web", "descriptor": k("v"), "hits": 2}), 200);
 }

@@ -159,15 +159,15 @@ fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
 
 /// Adds and removes an entry, and sets a switch.
 fn assert_a_dry_run_shows_lists_and_switches(admin: &Admin, body: &Value) {
-    let entry = json!({"list": "allow", "domain": "web", "descriptor": k("v*"), "reason": "a friend"});
-    let id = admin.done("POST", "/lists", &entry, 201)["id"].clone();
+    let entry = json!({"kind": "list_entry", "list": "allow", "domain": "web", "descriptor": k("v*"), "reason": "a friend"});
+    let added = admin.put(&entry);
     wait("the entry is in force", || {
         let tried = admin.done("POST", "/try", body, 200);
-        tried["is_over_limit"] == false && tried["descriptors"][0]["listed"]["id"] == id
+        tried["is_over_limit"] == false && tried["descriptors"][0]["listed"]["key"] == added["key"]
     });
-    assert_eq!(admin.request("DELETE", &format!("/lists/{}", id.as_str().expect("an id")), None).0, 204);
-    let switch = json!({"domain": "web", "rule": "k", "mode": "off", "reason": "down"});
-    admin.done("PUT", "/switches", &switch, 200);
+    assert_eq!(admin.remove(&added).0, 204);
+    let switch = json!({"kind": "switch", "domain": "web", "rule": "k", "mode": "off", "reason": "down"});
+    admin.put(&switch);
     wait("the switch is in force", || {
         let tried = admin.done("POST", "/try", body, 200);
         tried["is_over_limit"] == false && tried["descriptors"][0]["rule"]["switch"] == "off"
@@ -175,16 +175,21 @@ fn assert_a_dry_run_shows_lists_and_switches(admin: &Admin, body: &Value) {
 }
 
 fn assert_wrong_changes_are_refused(admin: &Admin) {
-    let no_rule = json!({"domain": "web", "rule": "other", "mode": "off", "reason": "down"});
-    assert_eq!(code(&admin.request("PUT", "/switches", Some(&no_rule))), (404, "not_found"));
+    let twice = json!({"kind": "list_entry", "list": "allow", "domain": "web", "descriptor": k("v")});
+    let twice = json!({"records": [twice, twice], "reason": "x"});
+    assert_eq!(code(&admin.request("PUT", "/records", Some(&twice))), (400, "bad_request"));
+    let no_rule =
+        json!({"kind": "switch", "domain": "web", "rule": "other", "mode": "off", "reason": "down"});
+    assert_eq!(code(&admin.try_put(&no_rule)), (404, "not_found"));
     for wrong in [
-        json!({"list": "deny", "domain": "web", "descriptor": k("v"), "reason": " "}),
-        json!({"list": "deny", "domain": "web", "descriptor": [], "reason": "x"}),
-        json!({"list": "deny", "domain": "we*", "descriptor": k("v"), "reason": "x"}),
-        json!({"list": "deny", "domain": "web", "descriptor": k("10.1.2.3/8"), "reason": "x"}),
-        json!({"list": "deny", "domain": "web", "descriptor": k("v"), "reason": "x", "expires_in_s": 0}),
+        json!({"kind": "list_entry", "list": "deny", "domain": "web", "descriptor": k("v"), "reason": " "}),
+        json!({"kind": "list_entry", "list": "deny", "domain": "web", "descriptor": [], "reason": "x"}),
+        json!({"kind": "list_entry", "list": "deny", "domain": "we*", "descriptor": k("v"), "reason": "x"}),
+        json!({"kind": "list_entry", "list": "deny", "domain": "web", "descriptor": k("10.1.2.3/8"), "reason": "x"}),
+        json!({"kind": "list_entry", "list": "deny", "domain": "web", "descriptor": k("v"), "reason": "x", "expires_in_s": 0}),
+        json!({"kind": "automatic", "domain": "web", "descriptor": k("v"), "reason": "x"}),
     ] {
-        assert_eq!(code(&admin.post("/lists", &wrong)), (400, "bad_request"), "{wrong}");
+        assert_eq!(code(&admin.try_put(&wrong)), (400, "bad_request"), "{wrong}");
     }
 }
 

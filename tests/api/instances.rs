@@ -106,17 +106,17 @@ fn lists_take_effect_on_all_instances_within_two_seconds_and_expire() {
     fleet.everywhere(Instant::now(), "it begins", passes);
     let put = |lasts: Value| {
         let descriptor = json!([{ "key": "endless", "value": "b*d" }]);
-        let entry = json!({"list": "deny", "domain": "*", "descriptor": descriptor, "reason": "abuse",
+        let entry = json!({"kind": "list_entry", "list": "deny", "domain": "*", "descriptor": descriptor, "reason": "abuse",
             "expires_in_s": lasts, "force": true});
-        fleet.admin(0).done("POST", "/lists", &entry, 201)["id"].as_str().expect("an id").to_owned()
+        fleet.admin(0).put(&entry)
     };
     keeps_to(MAX_PROPAGATION, "an entry", || {
         let begun = Instant::now();
-        let id = put(Value::Null);
+        let entry = put(Value::Null);
         let took = fleet.everywhere(begun, "the entry", is_denied);
         assert_eq!(fleet.decide(1, "endless", "good").0, 200);
         let begun = Instant::now();
-        assert_eq!(fleet.admin(2).request("DELETE", &format!("/lists/{id}"), None).0, 204);
+        assert_eq!(fleet.admin(2).remove(&entry).0, 204);
         took.max(fleet.everywhere(begun, "its removal", passes))
     });
     keeps_to(MAX_PROPAGATION, "an entry's end", || {
@@ -142,14 +142,14 @@ fn switches_and_resets_take_effect_on_all_instances_within_two_seconds() {
     fleet.everywhere(Instant::now(), "the limit is met", is_denied);
 
     // Shadow lets pass what is over the limit; so does a reset, and a rule that is off has no limit at all.
-    let set = |mode: &str| json!({"domain": "web", "rule": "k", "mode": mode, "reason": "to see"});
+    let set = |mode: &str| json!({"kind": "switch", "domain": "web", "rule": "k", "mode": mode, "reason": "to see"});
     for mode in ["shadow", "off"] {
         keeps_to(MAX_PROPAGATION, mode, || {
             let begun = Instant::now();
-            fleet.admin(1).done("PUT", "/switches", &set(mode), 200);
+            let switch = fleet.admin(1).put(&set(mode));
             let took = fleet.everywhere(begun, mode, passes);
             let begun = Instant::now();
-            assert_eq!(fleet.admin(2).request("DELETE", "/switches?domain=web&rule=k", None).0, 204);
+            assert_eq!(fleet.admin(2).remove(&switch).0, 204);
             took.max(fleet.everywhere(begun, "it is back", is_denied))
         });
     }

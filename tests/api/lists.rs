@@ -32,7 +32,7 @@ fn talkers(admin: &Admin, total: u64) -> Vec<Value> {
 }
 
 fn deny(descriptor: &Value) -> Value {
-    json!({"list": "deny", "domain": "web", "descriptor": descriptor, "reason": "abuse"})
+    json!({"kind": "list_entry", "list": "deny", "domain": "web", "descriptor": descriptor, "reason": "abuse"})
 }
 
 /// The descriptor of a talker as an entry that matches only it.
@@ -53,7 +53,7 @@ fn bans_deny_only_their_value(arguments: &[&str]) {
     for value in HOSTILE {
         let talker = talkers.iter().find(|talker| talker["descriptor"] == k(value));
         let entry = deny(&exactly(&talker.unwrap_or_else(|| panic!("{value:?}"))["descriptor"]));
-        let added = admin.done("POST", "/lists", &entry, 201);
+        let added = admin.put(&entry);
         assert_eq!(added["descriptor"], entry["descriptor"]);
         wait("the value is denied", || hits(&tollgate, &k(value), 0) == 429);
         let passing =
@@ -61,8 +61,7 @@ fn bans_deny_only_their_value(arguments: &[&str]) {
         for other in passing {
             assert_eq!(hits(&tollgate, &k(other), 0), 200, "{other:?} by the entry of {value:?}");
         }
-        let id = added["id"].as_str().expect("an id").to_owned();
-        assert_eq!(admin.request("DELETE", &format!("/lists/{id}"), None).0, 204);
+        assert_eq!(admin.remove(&added).0, 204);
         wait("the value passes", || hits(&tollgate, &k(value), 0) == 200);
     }
 }
@@ -84,12 +83,12 @@ fn values_that_are_not_known_as_a_whole_are_refused() {
     let talker = talkers(&admin, 1).remove(0);
     assert!(talker["descriptor"].is_null() && talker["key"].as_str().is_some_and(|key| key.ends_with('…')));
     let whole = deny(&json!([{"key": "k", "value": long, "match": "exact"}]));
-    assert_eq!(code(&admin.post("/lists", &whole)), (400, "bad_request"));
+    assert_eq!(code(&admin.try_put(&whole)), (400, "bad_request"));
     let unknown = deny(&json!([{"key": "k", "value": "x", "match": "regex"}]));
-    assert_eq!(code(&admin.post("/lists", &unknown)), (400, "bad_request"));
+    assert_eq!(code(&admin.try_put(&unknown)), (400, "bad_request"));
     let prefix = deny(&json!([{"key": "k", "value": format!("{}*", "x".repeat(200)), "match": "pattern"}]));
-    assert_eq!(code(&admin.post("/lists", &prefix)), (422, "needs_force"), "it is all the traffic");
-    admin.done("POST", "/lists", &forced(&prefix), 201);
+    assert_eq!(code(&admin.try_put(&prefix)), (422, "needs_force"), "it is all the traffic");
+    admin.put(&forced(&prefix));
     wait("the long value is denied", || hits(&tollgate, &k(&long), 0) == 429);
 }
 
@@ -104,14 +103,13 @@ fn entries_that_deny_much_want_force() {
     let tollgate = Tollgate::serving(&limit(1_000_000), &["--store", "memory"]);
     let admin = Admin::of(&tollgate);
     let reasons = |entry: &Value| {
-        let answer = admin.post("/lists", entry);
+        let answer = admin.try_put(entry);
         assert_eq!(code(&answer), (422, "needs_force"), "{entry}: {}", answer.1);
         let reason = answer.1["error"]["reasons"][0].clone();
         [&reason["code"], &reason["domain"]].map(|text| text.as_str().expect("text").to_owned())
     };
     // Without any traffic.
-    let of_all =
-        |domain: &str| json!({"list": "deny", "domain": domain, "descriptor": k("*"), "reason": "oops"});
+    let of_all = |domain: &str| json!({"kind": "list_entry", "list": "deny", "domain": domain, "descriptor": k("*"), "reason": "oops"});
     assert_eq!(reasons(&of_all("web")), ["denies_all", "web"]);
     assert_eq!(reasons(&of_all("*")), ["denies_all", "*"]);
     assert_eq!(reasons(&deny(&k("0.0.0.0/0"))), ["denies_all", "web"]);
@@ -121,20 +119,26 @@ fn entries_that_deny_much_want_force() {
     talkers(&admin, 100);
     assert_eq!(reasons(&deny(&k("big"))), ["denies_traffic", "web"]);
     assert_eq!(reasons(&deny(&k("*e*"))), ["denies_traffic", "web"]);
-    let everywhere = json!({"list": "deny", "domain": "*", "descriptor": k("s*"), "reason": "oops"});
+    let everywhere =
+        json!({"kind": "list_entry", "list": "deny", "domain": "*", "descriptor": k("s*"), "reason": "oops"});
     assert_eq!(reasons(&everywhere), ["denies_traffic", "web"]);
-    let message = admin.post("/lists", &deny(&k("some"))).1["error"]["reasons"][0]["message"].clone();
+    let message = admin.try_put(&deny(&k("some"))).1["error"]["reasons"][0]["message"].clone();
     assert_eq!(message, "the entry would deny 36 % of the requests of the last minute; expected at most 5 %");
-    assert_eq!(admin.get("/lists")["entries"], json!([]), "nothing was added");
+    assert_eq!(admin.get("/records")["records"], json!([]), "nothing was added");
+    let dry_run = |entry: &Value| {
+        let mut body = http::stated(entry);
+        body["dry_run"] = true.into();
+        admin.done("PUT", "/records", &body, 200)
+    };
+    assert_eq!(dry_run(&deny(&k("big")))["violations"][0]["code"], "denies_traffic");
+    assert_eq!(dry_run(&deny(&k("few")))["violations"], json!([]));
+    assert_eq!(admin.get("/records")["records"], json!([]), "nothing was added");
     // Little traffic, literal stars and exceptions need no force.
-    admin.done("POST", "/lists", &deny(&k("few")), 201);
-    admin.done("POST", "/lists", &deny(&exactly(&k("*"))), 201);
-    admin.done(
-        "POST",
-        "/lists",
-        &json!({"list": "allow", "domain": "*", "descriptor": k("*"), "reason": "all"}),
-        201,
+    admin.put(&deny(&k("few")));
+    admin.put(&deny(&exactly(&k("*"))));
+    admin.put(
+        &json!({"kind": "list_entry", "list": "allow", "domain": "*", "descriptor": k("*"), "reason": "all"}),
     );
-    let of_most = admin.done("POST", "/lists", &forced(&deny(&k("b*"))), 201);
+    let of_most = admin.put(&forced(&deny(&k("b*"))));
     assert!(of_most.get("force").is_none(), "it is no part of the entry");
 }

@@ -66,6 +66,22 @@ impl Admin {
         value
     }
 
+    /// Puts a record, which is stated with a reason.
+    fn try_put(&self, record: &Value) -> Answered {
+        self.request("PUT", "/records", Some(&http::stated(record)))
+    }
+
+    /// Puts a record, and returns it.
+    fn put(&self, record: &Value) -> Value {
+        self.done("PUT", "/records", &http::stated(record), 200)["records"][0].clone()
+    }
+
+    /// Removes a record.
+    fn remove(&self, record: &Value) -> Answered {
+        let key = record["key"].as_str().expect("a key");
+        self.request("DELETE", &format!("/records/{key}"), None)
+    }
+
     fn apply(&self, based_on: impl Into<Value>, text: &str) -> Answered {
         self.post("/versions", &draft(based_on, text))
     }

@@ -64,5 +64,5 @@ fn documented_api_examples_work() {
     assert!(!text.contains("\"error\""), "{text}");
     let admin = Admin::of(&tollgate);
     assert_eq!(admin.current(), 3, "{text}");
-    assert_eq!(admin.get("/lists")["entries"][0]["reason"], "scraping");
+    assert_eq!(admin.get("/records?search=scraping")["records"][0]["reason"], "scraping");
 }

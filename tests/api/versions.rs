@@ -175,8 +175,9 @@ fn rules_from_a_directory_are_shown_and_read_only() {
     let difference = admin.done("POST", "/diff", &json!({"files": {"rules.yaml": limit(6)}}), 200);
     assert_eq!(difference["rules"][0]["change"], "changed");
     assert_eq!(admin.get("/rules")["rules"][0]["limit"], "5 per year, fixed_window");
-    let switch = json!({"domain": "web", "rule": "k", "mode": "shadow", "reason": "to see"});
-    admin.done("PUT", "/switches", &switch, 200);
+    let switch =
+        json!({"kind": "switch", "domain": "web", "rule": "k", "mode": "shadow", "reason": "to see"});
+    admin.put(&switch);
     wait("the switch is in force", || admin.get("/rules")["rules"][0]["switch"] == "shadow");
     admin.done("POST", "/counters/reset", &json!({"domain": "web", "descriptor": k("v")}), 200);
     assert_eq!(admin.get("/audit")["entries"].as_array().map(Vec::len), Some(2));

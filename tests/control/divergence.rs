@@ -76,7 +76,7 @@ impl Follower {
     async fn ban(&self, values: &[&str], reason: &str) {
         let puts = values
             .iter()
-            .map(|value| self.control.put_entry(ListEntry { reason: reason.into(), ..ban(value) }));
+            .map(|value| put_entry(&self.control, ListEntry { reason: reason.into(), ..ban(value) }));
         join_all(puts).await.into_iter().for_each(|put| put.expect("put"));
     }
 
@@ -128,7 +128,7 @@ async fn a_removal_that_a_store_lost_is_restored() {
     follower.follows().await;
     follower.remember();
     for value in ["a", "b"] {
-        let path = format!("/lists/{value}");
+        let path = format!("/records/{}", ban(value).record_key());
         assert_eq!(api(&follower.instance, "DELETE", &path, None).0, 204);
     }
     follower.follows().await;

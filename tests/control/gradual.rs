@@ -15,8 +15,7 @@ descriptors:
 ";
 
 fn switch(instance: &Tollgate) -> Value {
-    let (_, found) = api(instance, "GET", "/switches", None);
-    found["switches"][0].clone()
+    api(instance, "GET", "/records?kind=switch", None).1["records"][0].clone()
 }
 
 fn gauge(instance: &Tollgate, name: &str) -> f64 {
@@ -28,13 +27,10 @@ async fn another_instance_goes_on_with_a_ramp_when_the_acting_one_is_killed() {
     let (redis, config) = (Redis::start(), rules(PLAIN));
     let start = || Tollgate::start(config.path(), &["--store", &redis.url(), "--log-level", "warn"]);
     let mut instances = vec![start(), start()];
-    let set = |ramp: Value| json!({"domain": "web", "rule": "k", "mode": "shadow", "ramp": ramp, "enforce_percent": 5, "reason": "new"});
+    let set = |ramp: Value| json!({"kind": "switch", "domain": "web", "rule": "k", "mode": "shadow", "ramp": ramp, "enforce_percent": 5});
     let body = set(json!({"steps": [50, 100], "over_s": 4, "max_denied_percent": 5, "min_hits": 10}));
-    let (status, made) = api(&instances[0], "PUT", "/switches", Some(&body));
-    assert_eq!(
-        (status, &made["enforce_percent"], &made["ramp"]["back_to_percent"]),
-        (200, &json!(50), &json!(5))
-    );
+    let made = put_by_api(&instances[0], &body, "new");
+    assert_eq!((&made["enforce_percent"], &made["ramp"]["back_to_percent"]), (&json!(50), &json!(5)));
     let acting = found("one instance acts", async || {
         instances.iter().position(|instance| gauge(instance, r#"tollgate_ramps{state="running"}"#) > 0.0)
     })
@@ -75,9 +71,9 @@ async fn exceed(client: &mut Client, value: &str) {
 async fn a_ramp_is_not_set_back_by_one_client_but_by_many() {
     let instance = Tollgate::serving(PLAIN, &[]);
     let ramp = json!({"steps": [50, 100], "over_s": 4, "max_denied_percent": 5, "min_hits": 10});
-    let body = json!({"domain": "web", "rule": "k", "mode": "shadow", "ramp": ramp, "reason": "new"});
+    let body = json!({"kind": "switch", "domain": "web", "rule": "k", "mode": "shadow", "ramp": ramp});
     for (is_bad, expected) in [(false, "done"), (true, "rolled_back")] {
-        assert_eq!(api(&instance, "PUT", "/switches", Some(&body)).0, 200);
+        put_by_api(&instance, &body, "new");
         let client = instance.client().await;
         until(expected, async || {
             let mut client = client.clone();

@@ -146,10 +146,10 @@ async fn without_permission_to_publish_or_subscribe_polling_is_fast_enough() {
     .await;
     let channels: Vec<String> = cmd("PUBSUB").arg("CHANNELS").query(&mut redis.connect()).expect("a reply");
     assert_eq!(channels, [""; 0], "it is not polled for");
-    let entry = |id: &str| denied(id, "web", "k", "v");
+    let entry = |value: &str| denied("web", "k", value);
     let short = ListEntry { expires_at_ms: Some(now_ms() + 1), ..entry("a") };
-    fleet.control.put_entry(short).await.expect("put");
-    fleet.control.put_entry(entry("b")).await.expect("put");
-    assert!(fleet.control.remove_entry("b", "ada").await.expect("removed"));
+    put_entry(&fleet.control, short).await.expect("put");
+    put_entry(&fleet.control, entry("b")).await.expect("put");
+    assert!(remove(&fleet.control, Record::ListEntry(entry("b")), "ada").await.expect("removed"));
     assert_eq!(fleet.control.audit(None, 3).await.expect("a reply").len(), 3);
 }

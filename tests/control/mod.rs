@@ -16,8 +16,8 @@ use std::future::pending;
 
 use tollgate::config::{Options, load_files};
 use tollgate::control::{
-    AuditEntry, AutomaticEntry, Draft, Files, List, ListEntry, ListPair, ListedBan, Pair, Reconciler, Record,
-    RecordsHead, RulesSource, RulesStatus, Runtime, Switch, SwitchMode,
+    AuditEntry, AutomaticEntry, ControlResult, Draft, Files, List, ListEntry, ListPair, ListedBan, Pair,
+    Reconciler, Record, RecordView, RecordsHead, RulesSource, RulesStatus, Runtime, Switch, SwitchMode,
 };
 use tollgate::{ban::BanMode, clock::Clock, limiter::ActiveRules};
 
@@ -71,10 +71,10 @@ async fn head_in(store: &Control) -> RecordsHead {
     found("the store does not reply", async || records_in(store).await).await.0
 }
 
-/// The list entries in a store, by their ids.
+/// The list entries in a store, by their values.
 async fn entries_in(store: &Control) -> BTreeMap<String, ListEntry> {
     let entry = |payload: &Vec<u8>| match serde_json::from_slice(payload).expect("a record") {
-        Record::ListEntry(entry) => Some((entry.id.clone(), entry)),
+        Record::ListEntry(entry) => Some((entry.descriptor[0].value.clone(), entry)),
         _ => None,
     };
     payloads_in(store).await.values().filter_map(entry).collect()
@@ -109,13 +109,12 @@ fn draft(based_on: Option<u64>, text: &str) -> Draft {
 
 /// An entry that denies a value everywhere.
 fn ban(value: &str) -> ListEntry {
-    denied(value, "*", "k", value)
+    denied("*", "k", value)
 }
 
 /// An entry that denies a value in a domain.
-pub(crate) fn denied(id: &str, domain: &str, key: &str, value: &str) -> ListEntry {
+pub(crate) fn denied(domain: &str, key: &str, value: &str) -> ListEntry {
     ListEntry {
-        id: id.into(),
         list: List::Deny,
         domain: domain.into(),
         descriptor: vec![ListPair::exact(key, value)],
@@ -139,6 +138,29 @@ pub(crate) fn switched(domain: &str, rule: &str, mode: SwitchMode) -> Switch {
         created_at_ms: 1,
         expires_at_ms: None,
     }
+}
+
+/// Puts a record. Not through an instance, it waits a second.
+pub(crate) async fn put(control: &Control, record: Record) -> ControlResult<RecordView> {
+    control.put_records(vec![(record, None)]).await.map(|mut views| views.remove(0))
+}
+
+/// Puts an entry.
+pub(crate) async fn put_entry(control: &Control, entry: ListEntry) -> ControlResult<RecordView> {
+    put(control, Record::ListEntry(entry)).await
+}
+
+/// Removes a record; whether it existed.
+pub(crate) async fn remove(control: &Control, record: Record, author: &str) -> ControlResult<bool> {
+    control.remove_record(record.key(), None, author).await
+}
+
+/// States a record to the admin API of an instance, and returns it.
+fn put_by_api(instance: &Tollgate, stated: &Value, reason: &str) -> Value {
+    let (status, answer) =
+        api(instance, "PUT", "/records", Some(&json!({"records": [stated], "reason": reason})));
+    assert_eq!(status, 200, "{answer}");
+    answer["records"][0].clone()
 }
 
 /// Sends a request to the admin API of an instance.

@@ -47,7 +47,7 @@ async fn change_all(control: &Control) {
     let automatic = automatic("k", "abusive", Duration::from_secs(600));
     // Read by the instances with the list entry at the latest.
     assert_eq!(control.add_automatic(vec![automatic]).await, Ok(vec![Added::Listed]));
-    control.put_entry(ListEntry { id: "a".into(), ..ban("bad") }).await.expect("put");
+    put_entry(control, ban("bad")).await.expect("put");
 }
 
 /// The records of a book in Redis.

@@ -73,14 +73,9 @@ impl OverrideFleet {
     fn set(&self, at: usize, key: Option<&str>, limit: u32, expires_in_s: Option<u64>) -> Value {
         let key: Vec<Value> = key.iter().map(|value| json!({"key": "k", "value": value})).collect();
         let rate_limit = json!({"requests_per_unit": limit});
-        let mut body =
-            json!({"domain": "web", "rule": "k", "key": key, "rate_limit": rate_limit, "reason": "sale"});
-        if let Some(seconds) = expires_in_s {
-            body["expires_in_s"] = seconds.into();
-        }
-        let (status, entry) = self.request(at, "PUT", "/overrides", Some(&body));
-        assert_eq!(status, 200, "{entry}");
-        entry
+        let stated = json!({"kind": "override", "domain": "web", "rule": "k", "key": key,
+            "rate_limit": rate_limit, "expires_in_s": expires_in_s});
+        put_by_api(&self.instances[at], &stated, "sale")
     }
 }
 
@@ -95,8 +90,8 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
     mostly_keep_to(MAX_PROPAGATION, "an override", &times);
     let entry = fleet.set(1, Some("v"), 77, Some(3_600));
     all_enforced(&mut fleet.clients, 77, Instant::now()).await;
-    let listed = fleet.request(2, "GET", "/overrides", None).1;
-    assert_eq!(listed["overrides"].as_array().map(Vec::len), Some(2), "{listed}");
+    let listed = fleet.request(2, "GET", "/records", None).1;
+    assert_eq!(listed["records"].as_array().map(Vec::len), Some(2), "{listed}");
     let rlconfig = http::get(&fleet.instances[0].admin_url("/rlconfig")).body;
     assert!(
         rlconfig.contains("requests_per_unit=2003") && rlconfig.contains("key_overrides: 1"),
@@ -104,7 +99,7 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
     );
     let tried = json!({"domain": "web", "descriptors": [[{"key": "k", "value": "v"}]]});
     let tried = fleet.request(0, "POST", "/try", Some(&tried)).1;
-    assert_eq!(tried["descriptors"][0]["rule"]["override"]["id"], entry["id"], "{tried}");
+    assert_eq!(tried["descriptors"][0]["rule"]["override"]["id"], entry["key"], "{tried}");
     // The end comes by itself, to each instance by its own clock.
     let entry = fleet.set(1, Some("v"), 77, Some(1));
     let ends_at_ms = entry["expires_at_ms"].as_u64().expect("an end");
@@ -116,8 +111,8 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
             && page.contains("tollgate_rule_overrides{kind=\"rule\"} 1\n")
     })
     .await;
-    let of_rule = fleet.request(0, "GET", "/overrides", None).1["overrides"][0]["id"].clone();
-    let path = format!("/overrides/{}", of_rule.as_str().expect("an id"));
+    let of_rule = fleet.request(0, "GET", "/records", None).1["records"][0]["key"].clone();
+    let path = format!("/records/{}", of_rule.as_str().expect("a key"));
     assert_eq!(fleet.request(2, "DELETE", &path, None).0, 204);
     all_enforced(&mut fleet.clients, 1_000, Instant::now()).await;
     let audit = fleet.request(1, "GET", "/audit", None).1;
@@ -133,10 +128,13 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
     fleet.set(0, None, 2_000, None);
     let entry = fleet.set(1, Some("v"), 77, Some(3_600));
     all_enforced(&mut fleet.clients, 77, Instant::now()).await;
-    let id = entry["id"].as_str().expect("an id").to_owned();
+    let key = entry["key"].as_str().expect("a key").to_owned();
     for at in 0..3 {
         let file = fleet.state(at).join("records");
-        until("the file", async || fs::read_to_string(&file).is_ok_and(|text| text.contains(&id))).await;
+        until("the file", async || {
+            fs::read_to_string(&file).is_ok_and(|text| text.contains(r#""value":"v""#))
+        })
+        .await;
     }
     fleet.kill();
     fleet.redis.restart_after(Duration::ZERO);
@@ -152,7 +150,7 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
     let new = Tollgate::start(fleet.config.path(), &["--store", &url, "--log-level", "warn"]);
     enforced(&mut new.client().await, 77, Instant::now()).await;
     // A removal is not undone by those that restore.
-    assert_eq!(fleet.request(0, "DELETE", &format!("/overrides/{id}"), None).0, 204);
+    assert_eq!(fleet.request(0, "DELETE", &format!("/records/{key}"), None).0, 204);
     all_enforced(&mut fleet.clients, 2_000, Instant::now()).await;
     cmd("FLUSHALL").exec(&mut fleet.redis.connect()).expect("done");
     until("the store", async || count(&fleet.redis) == 1).await;
@@ -162,17 +160,18 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
 /// Sets the override of a value of `k`.
 fn set_on(instance: &Tollgate, value: &str, limit: u32) {
     let key = json!([{"key": "k", "value": value}]);
-    let body = json!({"domain": "web", "rule": "k", "key": key, "rate_limit": {"requests_per_unit": limit}, "reason": "sale"});
-    let (status, entry) = api(instance, "PUT", "/overrides", Some(&body));
-    assert_eq!(status, 200, "{entry}");
+    let rate_limit = json!({"requests_per_unit": limit});
+    let stated =
+        json!({"kind": "override", "domain": "web", "rule": "k", "key": key, "rate_limit": rate_limit});
+    put_by_api(instance, &stated, "sale");
 }
 
 /// The overridden limits by value.
 fn limits_on(instance: &Tollgate) -> Vec<(String, u64)> {
-    let listed = api(instance, "GET", "/overrides", None).1;
-    let overrides = listed["overrides"].as_array().cloned().unwrap_or_default();
+    let listed = api(instance, "GET", "/records", None).1;
+    let overrides = listed["records"].as_array().cloned().unwrap_or_default();
     let limit = |entry: &Value| {
-        let value = entry["key"][0]["value"].as_str()?.to_owned();
+        let value = entry["pairs"][0]["value"].as_str()?.to_owned();
         Some((value, entry["rate_limit"]["requests_per_unit"].as_u64()?))
     };
     let mut limits: Vec<_> = overrides.iter().filter_map(limit).collect();
@@ -248,28 +247,32 @@ fn a_records_file_without_end_is_refused_at_the_start() {
 #[tokio::test]
 async fn an_override_without_effect_is_refused_and_reported_once_its_rule_is_removed() {
     let fleet = OverrideFleet::start("redis").await;
-    let body = |rule: &str, key: Value, limit: Value| json!({"domain": "web", "rule": rule, "key": key, "rate_limit": limit, "reason": "r"});
+    let body = |rule: &str, key: Value, limit: Value| {
+        let stated =
+            json!({"kind": "override", "domain": "web", "rule": rule, "key": key, "rate_limit": limit});
+        json!({"records": [stated], "reason": "r"})
+    };
     let limit = json!({"requests_per_unit": 5});
     for (rule, key, limit, reason) in [
         ("k", json!([{"key": "other", "value": "v"}]), limit.clone(), "expected k"),
         ("k", json!([]), json!({"requests_per_unit": "many"}), "whole number"),
         ("k", json!([]), json!({}), "empty"),
     ] {
-        let (status, error) = fleet.request(0, "PUT", "/overrides", Some(&body(rule, key, limit)));
+        let (status, error) = fleet.request(0, "PUT", "/records", Some(&body(rule, key, limit)));
         let message = error["error"]["message"].as_str().unwrap_or_default();
         assert!(status == 422 && message.contains(reason), "{error}");
     }
     let (status, error) =
-        fleet.request(0, "PUT", "/overrides", Some(&body("k", json!([]), json!({"requests_per_unit": 0}))));
+        fleet.request(0, "PUT", "/records", Some(&body("k", json!([]), json!({"requests_per_unit": 0}))));
     assert_eq!((status, &error["error"]["code"]), (422, &json!("needs_force")), "{error}");
     fleet.set(0, None, 5, None);
     let files = json!({"rules.yaml": RULES.replace("key: k ", "key: other ")});
     let version = json!({"based_on": 1, "files": files, "comment": "renamed", "force": true});
     assert_eq!(fleet.request(0, "POST", "/versions", Some(&version)).0, 201);
     until("the report", async || {
-        let listed = fleet.request(1, "GET", "/overrides", None).1;
+        let listed = fleet.request(1, "GET", "/records", None).1;
         let page = fleet.instances[1].metrics();
-        listed["overrides"][0]["problem"].as_str().is_some_and(|problem| problem.contains("no active rule"))
+        listed["records"][0]["problem"].as_str().is_some_and(|problem| problem.contains("no active rule"))
             && page.contains("tollgate_rule_overrides_unmatched 1\n")
     })
     .await;
@@ -310,7 +313,6 @@ async fn hundred_thousand_overrides_of_keys_are_loaded_from_redis_and_from_a_fil
     let control = redis_control(&redis.url(), "");
     let ends = now_ms() + 3_600_000;
     let entries = (0..COUNT).map(|at| OverrideEntry {
-        id: String::new(),
         domain: "web".into(),
         rule: "k".into(),
         key: vec![Pair { key: "k".into(), value: format!("customer-{at:08}") }],
@@ -321,7 +323,7 @@ async fn hundred_thousand_overrides_of_keys_are_loaded_from_redis_and_from_a_fil
         expires_at_ms: Some(ends + at as u64),
     });
     let begun = Instant::now();
-    control.put_overrides(entries.collect()).await.expect("put");
+    control.put_records(entries.map(|entry| (Record::Override(entry), None)).collect()).await.expect("put");
     eprintln!("put by one client: {:?}", begun.elapsed());
     let used: String = cmd("MEMORY")
         .arg("USAGE")

@@ -129,7 +129,7 @@ async fn twenty_followers_activate_every_version_and_list_in_order() {
     followers.all("the first version", |state| state.version == Some(1)).await;
     for number in 1..=5 {
         control.apply(draft(Some(number), &limit(10))).await.expect("made");
-        control.put_entry(ban(&format!("value{number}"))).await.expect("put");
+        put_entry(&control, ban(&format!("value{number}"))).await.expect("put");
         let revision = head_in(&control).await.revision;
         followers
             .all("a version and a list", |state| {
@@ -179,7 +179,7 @@ async fn two_hundred_followers_activate_a_change_within_five_seconds() {
                 begun.elapsed()
             };
             // No instance of its own, it waits for a second.
-            let (put, took) = join!(control.put_entry(ban(&format!("value{number}"))), active);
+            let (put, took) = join!(put_entry(&control, ban(&format!("value{number}"))), active);
             put.expect("put");
             lists.push(took);
         }

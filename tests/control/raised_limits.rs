@@ -14,11 +14,10 @@ async fn hit(client: &mut Client) -> (bool, u32) {
 
 /// Sets an override of the key, or of the whole rule; returns its path.
 fn set(tollgate: &Tollgate, key: &Value, limit: u32) -> String {
-    let body = json!({"domain": "web", "rule": "k", "key": key, "reason": "r",
-                      "rate_limit": {"requests_per_unit": limit}});
-    let (status, entry) = api(tollgate, "PUT", "/overrides", Some(&body));
-    assert_eq!(status, 200, "{entry}");
-    tollgate.admin_url(&format!("/api/v1/overrides/{}", entry["id"].as_str().expect("an id")))
+    let stated = json!({"kind": "override", "domain": "web", "rule": "k", "key": key,
+                        "rate_limit": {"requests_per_unit": limit}});
+    let record = put_by_api(tollgate, &stated, "r");
+    tollgate.admin_url(&format!("/api/v1/records/{}", record["key"].as_str().expect("a key")))
 }
 
 async fn raised(store: &str, algorithm: &str, key: Value) {

@@ -65,6 +65,13 @@ pub(crate) fn post(url: &str, body: &str) -> Answer {
     answer(agent().post(url).content_type("application/json").send(body).expect("an answer"))
 }
 
+/// The body that puts a record, which is stated with the reason of the change and its `force`.
+pub(crate) fn stated(record: &serde_json::Value) -> serde_json::Value {
+    let mut fields = record.as_object().cloned().unwrap_or_default();
+    let [reason, force] = ["reason", "force"].map(|name| fields.remove(name).unwrap_or_default());
+    serde_json::json!({"records": [fields], "reason": reason, "force": force == true})
+}
+
 /// Sends a request with these headers, and a body that is JSON unless they say otherwise.
 pub(crate) fn send(method: &str, url: &str, headers: &[(&str, &str)], body: Option<&str>) -> Answer {
     let mut request = http::Request::builder().method(method).uri(url);

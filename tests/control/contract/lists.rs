@@ -1,7 +1,9 @@
 //! Lists, switches, automatic entries and the audit log of changes.
 
 use futures_util::future::join_all;
-use tollgate::control::{Added, AuditEntry, AutomaticMode, Runtime, Switch, SwitchMode, compile_lists};
+use tollgate::control::{
+    Added, AuditEntry, AutomaticMode, Record, RecordSelection, Runtime, Switch, SwitchMode, compile_lists,
+};
 
 use super::*;
 use crate::control::automatic;
@@ -9,6 +11,7 @@ use crate::control::automatic;
 promises! {
     the_audit_log_has_every_change_in_order,
     lists_and_switches_are_set_replaced_and_removed,
+    a_record_is_changed_only_on_its_base,
     list_values_are_stored_as_they_are,
     expired_entries_make_room_for_others,
     an_automatic_entry_is_added_once_until_its_end,
@@ -18,11 +21,11 @@ promises! {
 
 async fn the_audit_log_has_every_change_in_order(control: &Control) {
     control.apply(draft(None, "# a")).await.expect("made");
-    control.put_entry(entry("abc", None)).await.expect("put");
-    control.put_switch(switch("k.v", SwitchMode::Off)).await.expect("put");
+    put_entry(control, entry("abc", None)).await.expect("put");
+    put(control, Record::Switch(switch("k.v", SwitchMode::Off))).await.expect("put");
     control.record_audit("ada", Action::ResetCounter, "edge api_key=abc", "").await.expect("noted");
-    assert!(control.remove_entry("abc", "bob").await.expect("removed"));
-    assert!(control.remove_switch("edge", "k.v", "bob").await.expect("removed"));
+    assert!(remove(control, Record::ListEntry(entry("abc", None)), "bob").await.expect("removed"));
+    assert!(remove(control, Record::Switch(switch("k.v", SwitchMode::Off)), "bob").await.expect("removed"));
     let audit = control.audit(None, 100).await.expect("a reply");
     let reported: Vec<_> =
         audit.iter().map(|entry| (entry.author.as_str(), entry.action, entry.subject.as_str())).collect();
@@ -56,14 +59,14 @@ async fn later(control: &Control, revision: u64) -> u64 {
 async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
     assert_eq!(held(control, |_| true).await.generation, 0);
     let end = Some(now_ms() + 3_600_000);
-    let other = ListEntry { list: List::Allow, ..entry("a", end) };
+    let other = ListEntry { reason: "other".into(), ..entry("a", end) };
     let mut revision = 0;
     for put in [entry("a", None), entry("b", end), other.clone()] {
-        control.put_entry(put).await.expect("put");
+        put_entry(control, put).await.expect("put");
         revision = later(control, revision).await;
     }
     for (rule, mode) in [("k", SwitchMode::Off), ("k", SwitchMode::Shadow), ("edge:k", SwitchMode::Off)] {
-        control.put_switch(switch(rule, mode)).await.expect("put");
+        put(control, Record::Switch(switch(rule, mode))).await.expect("put");
         revision = later(control, revision).await;
     }
     let runtime = control.runtime().expect("loaded");
@@ -72,26 +75,57 @@ async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
     let mut modes: Vec<_> = runtime.switches.iter().map(|set| (set.rule.as_str(), set.mode)).collect();
     modes.sort_by_key(|(rule, _)| *rule);
     assert_eq!(modes, [("edge:k", SwitchMode::Off), ("k", SwitchMode::Shadow)]);
-    assert!(control.remove_entry("a", "bob").await.expect("removed"));
+    assert!(remove(control, Record::ListEntry(entry("a", None)), "bob").await.expect("removed"));
     let removed = later(control, revision).await;
-    assert!(!control.remove_entry("a", "bob").await.expect("a reply"));
-    assert!(!control.remove_switch("other", "k", "bob").await.expect("a reply"));
+    assert!(!remove(control, Record::ListEntry(entry("a", None)), "bob").await.expect("a reply"));
+    assert!(
+        !remove(control, Record::Switch(switch("other", SwitchMode::Off)), "bob").await.expect("a reply")
+    );
     assert_eq!(control.runtime().expect("loaded").generation, removed, "nothing has changed");
-    assert!(control.remove_switch("edge", "k", "bob").await.expect("removed"));
+    assert!(remove(control, Record::Switch(switch("k", SwitchMode::Off)), "bob").await.expect("removed"));
     later(control, removed).await;
     let left = control.runtime().expect("loaded");
     assert_eq!((left.entries.len(), left.switches.len()), (1, 1));
 }
 
+async fn a_record_is_changed_only_on_its_base(control: &Control) {
+    let record = |reason: &str| Record::ListEntry(ListEntry { reason: reason.into(), ..entry("a", None) });
+    let put_at = async |reason: &str, base: u64| {
+        control.put_records(vec![(record(reason), Some(base))]).await.map(|views| views[0].revision)
+    };
+    let first = put_at("first", 0).await.expect("there was none");
+    assert_eq!(later(control, 0).await, first);
+    let second = put_at("second", first).await.expect("it was that one");
+    later(control, first).await;
+    for base in [0, first] {
+        let Err(ControlError::StaleRecord { current: Some(current) }) = put_at("late", base).await else {
+            panic!("it was replaced")
+        };
+        assert_eq!((current.revision, current.record), (second, record("second")));
+    }
+    let key = record("").key();
+    let removed = control.remove_record(key, Some(first), "ada").await;
+    assert!(matches!(removed, Err(ControlError::StaleRecord { .. })), "{removed:?}");
+    let other = (Record::Switch(switch("k", SwitchMode::Off)), None);
+    let together = control.put_records(vec![other, (record("late"), Some(first))]).await;
+    assert!(together.is_err() && control.runtime().expect("loaded").switches.is_empty(), "all or none");
+    assert!(control.remove_record(key, Some(second), "ada").await.expect("removed"));
+    later(control, second).await;
+    assert!(matches!(put_at("late", second).await, Err(ControlError::StaleRecord { current: None })));
+}
+
 async fn list_values_are_stored_as_they_are(control: &Control) {
     let long = "x".repeat(bounds::MAX_VALUE_BYTES);
     let values = ["*", "a,b=c", "", "ü\n\u{0}", r"\*", "\"", "10.0.0.0/8", &long];
+    let listed = |at: usize, value: &str| ListEntry {
+        descriptor: vec![ListPair::exact("k", value), ListPair::pattern("l", "*")],
+        ..entry(&at.to_string(), None)
+    };
     for (at, value) in values.into_iter().enumerate() {
-        let descriptor = vec![ListPair::exact("k", value), ListPair::pattern("l", "*")];
-        control.put_entry(ListEntry { descriptor, ..entry(&at.to_string(), None) }).await.expect("put");
+        put_entry(control, listed(at, value)).await.expect("put");
     }
     let too_long = vec![ListPair::exact("k", format!("{long}x"))];
-    let refused = control.put_entry(ListEntry { descriptor: too_long, ..entry("long", None) }).await;
+    let refused = put_entry(control, ListEntry { descriptor: too_long, ..entry("long", None) }).await;
     assert!(matches!(refused, Err(ControlError::TooLarge { .. })), "{refused:?}");
     let runtime = held(control, |runtime| runtime.entries.len() == values.len()).await;
     let (lists, problems) = compile_lists(&runtime, 0);
@@ -101,7 +135,7 @@ async fn list_values_are_stored_as_they_are(control: &Control) {
         lists.denying("edge", &entries, 0).map(|listing| listing.id.to_string())
     };
     for (at, value) in values.into_iter().enumerate() {
-        assert_eq!(denying(value), Some(at.to_string()), "{value:?}");
+        assert_eq!(denying(value), Some(listed(at, value).record_key().to_string()), "{value:?}");
     }
     for other in ["a", "10.1.2.3", "b", "ü"] {
         assert_eq!(denying(other), None, "{other}");
@@ -109,20 +143,21 @@ async fn list_values_are_stored_as_they_are(control: &Control) {
 }
 
 async fn expired_entries_make_room_for_others(control: &Control) {
-    let puts = (0..bounds::MAX_ENTRIES - 1).map(|number| control.put_entry(entry(&number.to_string(), None)));
+    let puts =
+        (0..bounds::MAX_ENTRIES - 1).map(|number| put_entry(control, entry(&number.to_string(), None)));
     join_all(puts).await.into_iter().for_each(|put| put.expect("put"));
-    control.put_entry(entry("short", Some(now_ms() + 3_600_000))).await.expect("put");
+    put_entry(control, entry("short", Some(now_ms() + 3_600_000))).await.expect("put");
     held(control, |runtime| runtime.entries.len() == bounds::MAX_ENTRIES).await;
-    let full = control.put_entry(entry("more", None)).await;
+    let full = put_entry(control, entry("more", None)).await;
     assert!(matches!(full, Err(ControlError::TooMany { most: bounds::MAX_ENTRIES, .. })), "{full:?}");
-    control.put_entry(entry("7", None)).await.expect("one that is there is replaced");
+    put_entry(control, entry("7", None)).await.expect("one that is there is replaced");
     let end = now_ms() + 200;
-    control.put_entry(entry("short", Some(end))).await.expect("replaced");
-    held(control, |runtime| runtime.entries.iter().all(|entry| entry.id != "short")).await;
+    put_entry(control, entry("short", Some(end))).await.expect("replaced");
+    held(control, |runtime| runtime.entries.iter().all(|entry| entry.descriptor[0].value != "short")).await;
     assert!(now_ms() >= end, "it has ended before it makes room");
-    control.put_entry(entry("more", None)).await.expect("put");
+    put_entry(control, entry("more", None)).await.expect("put");
     let full = |runtime: &Runtime| {
-        let is_there = |id: &str| runtime.entries.iter().any(|entry| entry.id == id);
+        let is_there = |value: &str| runtime.entries.iter().any(|entry| entry.descriptor[0].value == value);
         runtime.entries.len() == bounds::MAX_ENTRIES && is_there("more") && !is_there("short")
     };
     held(control, full).await;
@@ -151,18 +186,18 @@ async fn becomes(control: &Control, value: &str, is_right: impl Fn(&Option<Autom
 
 /// The entries and the revision of operators.
 fn of_operators(control: &Control) -> (Vec<ListEntry>, u64) {
-    (control.runtime().unwrap_or_default().entries, control.rule_overrides(None, None, None, 0).revision)
+    (control.runtime().unwrap_or_default().entries, control.records(&RecordSelection::default()).revision)
 }
 
 async fn an_automatic_entry_is_added_once_until_its_end(control: &Control) {
-    control.put_entry(entry("abc", None)).await.expect("put");
+    put_entry(control, entry("abc", None)).await.expect("put");
     held(control, |runtime| runtime.entries.len() == 1).await;
     let before = of_operators(control);
     let long = automatic("api_key", "abc", MINUTE);
     let (one, other) = join!(add(control, long.clone()), add(control, automatic("api_key", "abc", MINUTE)));
     assert!(matches!((one, other), (Added::Listed, Added::Known) | (Added::Known, Added::Listed)));
     let listed = found("it is not active", async || active(control, "abc")).await;
-    assert_eq!((&listed.id, &*listed.rule, listed.level), (&long.id, "api_key", 3));
+    assert_eq!((listed.ban().id, &*listed.rule, listed.level), (long.ban().id, "api_key", 3));
     assert!(listed.expires_at_ms.abs_diff(long.expires_at_ms) < 60_000);
     let of = || automatic("api_key", "short", Duration::from_millis(300));
     let short = of();
@@ -194,16 +229,20 @@ async fn automatic_entries_are_lifted_and_exempt(control: &Control) {
     };
     becomes(control, "abc", Option::is_some).await;
     assert!(denies());
-    assert_eq!(control.automatic(&listed.id).await, Ok(Some(listed.clone())));
+    let record = Record::Automatic(listed.clone());
+    let found = control.record(record.key()).await.expect("a reply").expect("there");
+    assert_eq!(found.record, record);
 
-    assert!(control.lift_automatic(&listed, "ada").await.expect("a reply"));
-    assert!(!control.lift_automatic(&listed, "ada").await.expect("a reply"));
+    assert!(remove(control, record.clone(), "ada").await.expect("a reply"));
+    assert!(!remove(control, record, "ada").await.expect("a reply"));
     becomes(control, "abc", Option::is_none).await;
     assert!(!denies());
     assert_eq!(add(control, listed.clone()).await, Added::Listed);
     let end = now_ms() + 60_000;
     let exempt = control.exempt_automatic(listed.clone(), "ada", "a partner", end).await;
-    let exempt = exempt.expect("a reply").expect("there");
+    let Record::Automatic(exempt) = exempt.expect("a reply").expect("there").record else {
+        panic!("another kind")
+    };
     assert_eq!((exempt.mode, exempt.expires_at_ms), (AutomaticMode::Exempt, end));
     let is_exempt = |entry: &AutomaticEntry| entry.mode == AutomaticMode::Exempt && entry.author == "ada";
     becomes(control, "abc", |found| found.as_ref().is_some_and(is_exempt)).await;
@@ -238,7 +277,7 @@ async fn automatic_entries_have_room_of_their_own(control: &Control) {
     let (listed, full) = results.split_at(bounds::MAX_AUTOMATIC_ENTRIES);
     assert!(listed.iter().all(|result| *result == Added::Listed));
     assert_eq!(full, [Added::Full; 5]);
-    control.put_entry(entry("abc", None)).await.expect("an operator's entry has room");
+    put_entry(control, entry("abc", None)).await.expect("an operator's entry has room");
     let runtime = held(control, |runtime| !runtime.entries.is_empty()).await;
     assert_eq!(runtime.entries.len(), 1);
     held(control, |runtime| runtime.automatic.len() == bounds::MAX_AUTOMATIC_ENTRIES).await;

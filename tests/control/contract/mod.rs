@@ -43,9 +43,11 @@ use tokio::join;
 use tollgate::control::{Action, ControlError, bounds};
 
 use super::*;
-use crate::control::{denied, draft, entries_in, held, now_ms, paged_audit, reconciled, switched};
+use crate::control::{
+    denied, draft, entries_in, held, now_ms, paged_audit, put, put_entry, reconciled, remove, switched,
+};
 
 fn entry(id: &str, expires_at_ms: Option<u64>) -> ListEntry {
-    let entry = denied(id, "edge", "api_key", id);
+    let entry = denied("edge", "api_key", id);
     ListEntry { reason: "abuse".into(), created_at_ms: now_ms(), expires_at_ms, ..entry }
 }

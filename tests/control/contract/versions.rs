@@ -124,7 +124,7 @@ async fn an_apply_with_a_lost_response_makes_one_version() {
         });
         current = applied.expect("made").number;
         assert_eq!(current, 1 + u64::try_from(round).expect("small"));
-        control.put_entry(entry("same", None)).await.expect("put");
+        put_entry(&control, entry("same", None)).await.expect("put");
     }
     let direct = redis_control(&redis.url(), "");
     assert_eq!(direct.versions(None, 100).await.expect("a reply").len(), 20);
@@ -136,10 +136,10 @@ async fn a_list_change_with_a_lost_response_is_audited_once() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
     let control = reconciled(redis_control(&format!("redis://127.0.0.1:{}", proxy.port()), ""));
-    control.put_entry(entry("0", None)).await.expect("put");
+    put_entry(&control, entry("0", None)).await.expect("put");
     for round in 1..10_usize {
         proxy.set(Direction::ToClient, Way::CutAfter(round % 4));
-        let (put, ()) = join!(control.put_entry(entry(&round.to_string(), None)), async {
+        let (put, ()) = join!(put_entry(&control, entry(&round.to_string(), None)), async {
             sleep(Duration::from_millis(40)).await;
             proxy.set(Direction::ToClient, Way::Open);
         });

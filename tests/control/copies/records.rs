@@ -6,23 +6,29 @@ use super::*;
 use tokio::select;
 
 fn rule_override(value: &str, limit: u32) -> OverrideEntry {
-    let entry = serde_json::json!({"domain": "web", "rule": "k", "key": [{"key": "k", "value": value}],
+    let entry = serde_json::json!({"domain": "web", "rule": "k", "pairs": [{"key": "k", "value": value}],
         "rate_limit": {"requests_per_unit": limit}, "reason": "r", "author": "ada", "created_at_ms": 1,
         "expires_at_ms": null});
-    serde_json::from_value::<OverrideEntry>(entry).expect("valid").identified()
+    serde_json::from_value::<OverrideEntry>(entry).expect("valid")
+}
+
+fn key(entry: OverrideEntry) -> String {
+    Record::Override(entry).key().to_string()
 }
 
 /// Puts overrides, again if the store does not reply in time. No instance enforces them, for which the call would wait.
 async fn put(store: &Control, entries: Vec<OverrideEntry>) {
+    let stated = || entries.iter().map(|entry| (Record::Override(entry.clone()), None)).collect();
     let putting = async {
-        found("the store takes overrides", async || store.put_overrides(entries.clone()).await.ok()).await;
+        found("the store takes overrides", async || store.put_records(stated()).await.ok()).await;
         pending::<()>().await;
     };
     let stored = until("overrides are put", async || {
         let Some((_, all)) = records_in(store).await else { return false };
         entries.iter().all(|entry| {
-            let stored = all.get(&entry.id).and_then(|payload| serde_json::from_slice(payload).ok());
-            stored == Some(Record::Override(entry.clone()))
+            let record = Record::Override(entry.clone());
+            let stored = all.get(&record.key().to_string());
+            stored.and_then(|payload| serde_json::from_slice(payload).ok()) == Some(record)
         })
     });
     select! {
@@ -44,7 +50,8 @@ async fn records_are_copied_whole_at_first_and_then_by_their_changes() {
     until("all are copied, and the own one is dropped", are_same).await;
     assert_eq!(payloads_in(&pair.copying).await.len(), 2_100);
     let refused = ControlError::OtherRegion { region: "us-east".into() };
-    assert_eq!(pair.copying.put_overrides(vec![rule_override("own", 1)]).await, Err(refused));
+    let own = Record::Override(rule_override("own", 1));
+    assert_eq!(pair.copying.put_records(vec![(own, None)]).await, Err(refused));
 
     let lineage = head_in(&pair.copying).await;
     put(&pair.writing, vec![rule_override("v7", 70), rule_override("new", 1)]).await;
@@ -75,7 +82,7 @@ async fn records_that_are_removed_or_lost_are_removed_from_the_copy() {
     put(&pair.writing, vec![rule_override("a", 1), rule_override("b", 1)]).await;
     let _copier = start_copier(&pair.writing, &pair.copying);
     let has = async |values: &[&str]| {
-        let ids: BTreeSet<_> = values.iter().map(|value| rule_override(value, 0).id).collect();
+        let ids: BTreeSet<_> = values.iter().map(|value| key(rule_override(value, 0))).collect();
         let wanted = format!("the copy has {values:?}");
         until(&wanted, async || {
             let all = records_in(&pair.copying).await;

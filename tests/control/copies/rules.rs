@@ -1,12 +1,12 @@
 //! Copies of versions, lists and switches, also when the writing region is cut off.
 
-use tollgate::control::{Switch, SwitchMode, VersionCopy};
+use tollgate::control::{Record, SwitchMode, VersionCopy};
 
 use super::*;
-use crate::control::{ban, draft, files, limit, switched};
+use crate::control::{ban, draft, files, limit, put, put_entry, remove, switched};
 
-fn switch() -> Switch {
-    switched("web", "k", SwitchMode::Shadow)
+fn switch() -> Record {
+    Record::Switch(switched("web", "k", SwitchMode::Shadow))
 }
 
 #[tokio::test]
@@ -14,8 +14,8 @@ async fn a_copy_is_the_state_of_the_writing_region_and_a_second_one_carries_noth
     let pair = Pair::start();
     assert!(!pair.copy_version().await);
     pair.apply(None, &limit(1)).await;
-    pair.writing.put_entry(ban("a")).await.expect("put");
-    pair.writing.put_switch(switch()).await.expect("put");
+    put_entry(&pair.writing, ban("a")).await.expect("put");
+    put(&pair.writing, switch()).await.expect("put");
     assert!(pair.copy_version().await);
     pair.assert_same_version().await;
     assert!(!pair.copy_version().await);
@@ -44,7 +44,7 @@ async fn a_copy_is_the_state_of_the_writing_region_and_a_second_one_carries_noth
     // An instance of the writing region, which holds what it removes.
     let instance = reconciled(pair.writing.clone());
     held(&instance, |runtime| !runtime.entries.is_empty()).await;
-    assert!(instance.remove_entry("a", "ada").await.expect("removed"));
+    assert!(remove(&instance, Record::ListEntry(ban("a")), "ada").await.expect("removed"));
     pair.same_records().await;
     assert_eq!(payloads_in(&pair.copying).await.len(), 1);
 }
@@ -65,7 +65,7 @@ async fn a_slow_copy_does_not_replace_a_later_one() {
 async fn only_the_writing_region_accepts_changes_and_another_can_take_over() {
     let pair = Pair::start();
     pair.apply(None, &limit(1)).await;
-    pair.writing.put_entry(ban("a")).await.expect("put");
+    put_entry(&pair.writing, ban("a")).await.expect("put");
     pair.copy_version().await;
     let copier = start_copier(&pair.writing, &pair.copying);
     pair.same_records().await;
@@ -73,9 +73,10 @@ async fn only_the_writing_region_accepts_changes_and_another_can_take_over() {
     held(&pair.copying, |runtime| !runtime.entries.is_empty()).await;
     let refused = ControlError::OtherRegion { region: "us-east".into() };
     assert_eq!(pair.copying.apply(draft(Some(1), &limit(2))).await, Err(refused.clone()));
-    assert_eq!(pair.copying.put_entry(ban("b")).await, Err(refused.clone()));
-    assert_eq!(pair.copying.remove_entry("a", "ada").await, Err(refused.clone()));
-    assert_eq!(pair.copying.put_switch(switch()).await, Err(refused));
+    assert_eq!(put_entry(&pair.copying, ban("b")).await, Err(refused.clone()));
+    let removed = remove(&pair.copying, Record::ListEntry(ban("a")), "ada").await;
+    assert_eq!(removed, Err(refused.clone()));
+    assert_eq!(put(&pair.copying, switch()).await, Err(refused));
     pair.assert_same_version().await;
     assert!(are_same(&pair.writing, &pair.copying).await);
     // The roles change, and both regions made a version 2.
@@ -84,7 +85,7 @@ async fn only_the_writing_region_accepts_changes_and_another_can_take_over() {
     pair.apply(Some(1), "# not copied").await;
     pair.copying.set_writing_region(None);
     pair.copying.apply(draft(Some(1), &limit(2))).await.expect("made");
-    assert!(pair.copying.remove_entry("a", "ada").await.expect("removed"));
+    assert!(remove(&pair.copying, Record::ListEntry(ban("a")), "ada").await.expect("removed"));
     let back = Pair { _redis: pair._redis, writing: pair.copying, copying: pair.writing };
     back.copying.set_writing_region(Some("us-east"));
     assert!(back.copy_version().await);
@@ -164,7 +165,7 @@ async fn the_last_copy_stays_while_the_writing_region_is_cut_off_and_catches_up_
 
     peer.is_cut.store(true, Ordering::Relaxed);
     pair.apply(Some(1), &limit(2)).await;
-    pair.writing.put_entry(ban("a")).await.expect("put");
+    put_entry(&pair.writing, ban("a")).await.expect("put");
     until("a failure is shown", async || {
         let problem = |status: &RulesStatus| status.now().copy.as_ref()?.problem.clone();
         statuses.iter().any(|status| problem(status).as_deref() == Some("unreachable"))
