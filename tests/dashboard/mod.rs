@@ -71,7 +71,11 @@ fn rules_keys_and_lists_are_changed_from_the_dashboard() {
     for (folder, flags, scenarios) in [
         (config.path(), EDITABLE, "keyboard looks still parts"),
         (config.path(), EDITABLE, "invalid stale conflict unforced late forced rollback"),
-        (config.path(), EDITABLE, "talkers hostile broad entry switch changed emergency trial away quiet slow"),
+        (
+            config.path(),
+            EDITABLE,
+            "talkers hostile broad entry switch changed emergency trial away quiet slow",
+        ),
         (config.path(), EDITABLE, "many"),
         (&project("tests/dashboard/rules"), &EDITABLE[..2], "bans abuse"),
         // Rules of a directory are shown with a hint how to change them.
