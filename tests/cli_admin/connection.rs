@@ -13,13 +13,13 @@ fn missing_permission_is_reported_and_no_token_is_shown() {
     assert!(served.refused(&["rules", "list", "--token-file", &wrong]).starts_with("refused (unauthorized)"));
     let viewer = token("0123456789-bobby\n");
     served.done(&["rules", "list", "--token-file", &viewer]);
-    let deny = ["lists", "add", "--domain", "shop", "user=x", "--reason", "no", "--token-file", &viewer];
+    let deny = ["record", "deny", "--domain", "shop", "user=x", "--reason", "no", "--token-file", &viewer];
     let forbidden = served.refused(&deny);
     assert!(forbidden.starts_with("refused (forbidden)") && !forbidden.contains("0123456789"), "{forbidden}");
     let operator = token("0123456789-alice\n");
     served.done(&[
-        "lists",
-        "add",
+        "record",
+        "deny",
         "--domain",
         "shop",
         "user=x",
@@ -28,8 +28,8 @@ fn missing_permission_is_reported_and_no_token_is_shown() {
         "--token-file",
         &operator,
     ]);
-    let entries = served.json(&["lists", "show", "--token-file", &operator]);
-    assert_eq!(entries["entries"][0]["author"], "alice");
+    let listed = served.json(&["record", "list", "--token-file", &operator]);
+    assert_eq!(listed["records"][0]["author"], "alice");
     let many = served.refused(&["rules", "list", "--token-file", &tokens]);
     assert!(many.contains("expected one token") && !many.contains("0123456789"), "{many}");
     let error = served.run(&["rules", "list", "--json"]);

@@ -27,43 +27,33 @@ fn counters_are_read_refunded_and_reset() {
 #[test]
 fn deny_entries_take_effect_at_once_and_end() {
     let served = Served::new();
-    let added = served.done(&["lists", "add", "--domain", "shop", "user=evil-*", "--reason", "scraping"]);
+    let added = served.done(&["record", "deny", "--domain", "shop", "user=evil-*", "--reason", "scraping"]);
     served.becomes("evil-", 1, 429);
     assert_eq!(served.request("good", 1), 200);
-    let entry = served.json(&["lists", "show"])["entries"][0].clone();
-    let id = entry["id"].as_str().expect("an id");
-    assert!(added.contains(&format!("entry {id} denies user=evil-* in shop until it is removed")), "{added}");
-    let listed = served.done(&["lists", "show"]);
-    assert!(listed.contains("user=evil-*  never") && listed.contains("scraping"), "{listed}");
+    let entry = served.json(&["record", "list"])["records"][0].clone();
+    let key = entry["key"].as_str().expect("a key");
+    assert_eq!(added, format!("shop user=evil-*: deny until it is removed ({key})\n"));
+    let listed = served.done(&["record", "list"]);
+    assert!(listed.contains("user=evil-*  deny    never") && listed.contains("scraping"), "{listed}");
     // An exception to it, of which there may be more than the limit.
-    served.done(&[
-        "lists",
-        "add",
-        "--allow",
-        "--domain",
-        "*",
-        "user=evil-twin",
-        "--reason",
-        "is not",
-        "--for",
-        "1h",
-    ]);
+    served.done(&["record", "allow", "--domain", "*", "user=evil-twin", "--reason", "is not", "--for", "1h"]);
     served.status_becomes("evil-twin", 200);
     assert_eq!(served.request("evil-twin", 100), 200);
-    assert!(served.done(&["lists", "show", "--allow"]).contains("evil-twin"));
-    assert!(!served.done(&["lists", "show"]).contains("evil-twin"));
+    assert!(served.done(&["record", "list", "--domain", "*"]).contains("user=evil-twin  allow"));
+    assert!(!served.done(&["record", "list", "--domain", "shop"]).contains("evil-twin"));
     let metrics = http::get(&served.tollgate.admin_url("/metrics")).body;
     for list in ["allow", "deny"] {
         let counted = format!("tollgate_list_requests_total{{domain=\"shop\",list=\"{list}\"}} ");
         assert!(metrics.contains(&counted), "no {counted}");
     }
-    served.done(&["lists", "remove", id]);
+    served.done(&["record", "remove", key]);
     served.becomes("evil-", 1, 200);
-    assert!(served.refused(&["lists", "remove", id]).starts_with("refused (not_found)"));
-    served.done(&["lists", "add", "--domain", "shop", "user=late", "--reason", "briefly", "--for", "4s"]);
+    assert!(served.refused(&["record", "remove", key]).starts_with("refused (not_found)"));
+    served.done(&["record", "deny", "--domain", "shop", "user=late", "--reason", "briefly", "--for", "4s"]);
     served.status_becomes("late", 429);
     served.status_becomes("late", 200);
-    let broad = served.refused(&["lists", "add", "--domain", "shop", "user=10.1.2.3/8", "--reason", "oops"]);
+    let broad =
+        served.refused(&["record", "deny", "--domain", "shop", "user=10.1.2.3/8", "--reason", "oops"]);
     assert!(broad.contains("10.1.2.3/8 means all of 10.0.0.0/8"), "{broad}");
 }
 
@@ -71,18 +61,18 @@ fn deny_entries_take_effect_at_once_and_end() {
 fn deny_entries_of_literal_values_are_quoted_and_broad_ones_are_forced() {
     let served = Served::new();
     let deny = |descriptor: &str, more: &[&str]| {
-        let words = ["lists", "add", "--domain", "shop", descriptor, "--reason", "abuse"];
+        let words = ["record", "deny", "--domain", "shop", descriptor, "--reason", "abuse"];
         served.run(&[&words[..], more].concat())
     };
     let added = deny(r#"user="*""#, &[]).stdout;
-    assert!(added.contains(r#"denies user="*" in shop"#), "{added}");
+    assert!(added.contains(r#"shop user="*": deny until"#), "{added}");
     served.status_becomes("*", 429);
     assert_eq!(deny(r#"user="a,b=c\\""#, &[]).code, Some(0));
     served.status_becomes(r"a,b=c\", 429);
     for other in ["x", "a", "c"] {
         assert_eq!(served.request(other, 1), 200, "{other}");
     }
-    assert!(served.done(&["lists", "show"]).contains(r#"user="a,b=c\\""#));
+    assert!(served.done(&["record", "list"]).contains(r#"user="a,b=c\\""#));
     let Ended { code, stderr: text, .. } = deny("user=*", &[]);
     assert!(code != Some(0) && text.contains("refused (needs_force)"), "{text}");
     assert!(

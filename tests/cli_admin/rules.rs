@@ -109,17 +109,25 @@ fn likely_mistakes_require_force() {
 fn rules_are_switched_off_and_on() {
     let served = Served::new();
     assert_eq!(served.request("a", 3), 429);
-    assert_eq!(served.done(&["switch", "list"]), "no rule is switched\n");
+    assert_eq!(served.done(&["record", "list"]), "there are no such records\n");
     let rule = ["--domain", "shop", "--rule", "user"];
-    let set = served.done(&[&["switch", "set", "off", "--reason", "incident"], &rule[..]].concat());
-    assert_eq!(set, "shop.user is switched to off until it is removed\n");
+    let switch = |words: &[&str]| [&["record", "switch"], words, &rule[..]].concat();
+    let tried = served.done(&switch(&["off", "--reason", "incident", "--dry-run"]));
+    assert!(tried.ends_with("\nnothing was changed\n"), "{tried}");
+    let set = served.done(&switch(&["off", "--reason", "incident", "--base", "0"]));
+    let key = served.json(&["record", "list", "--kind", "switch"])["records"][0]["key"].clone();
+    let key = key.as_str().expect("a key");
+    assert_eq!(set, format!("shop user: off until it is removed ({key})\n"));
     served.becomes("a", 3, 200);
-    assert!(served.done(&["switch", "list"]).contains("shop    user  off   never"));
-    served.done(&[&["switch", "set", "shadow", "--reason", "watch", "--for", "1h"], &rule[..]].concat());
-    assert_eq!(served.json(&["switch", "list"])["switches"][0]["mode"], "shadow");
+    assert!(served.done(&["record", "list"]).contains("shop    user     off     never"));
+    let stale = served.refused(&switch(&["shadow", "--reason", "watch", "--base", "0"]));
+    assert!(stale.starts_with("refused (stale)") && stale.contains(&set), "{stale}");
+    served.done(&switch(&["shadow", "--reason", "watch", "--for", "1h"]));
+    assert_eq!(served.json(&["record", "show", key])["mode"], "shadow");
     served.becomes("a", 3, 200);
-    served.done(&[&["switch", "remove"], &rule[..]].concat());
+    served.done(&["record", "remove", key, "--dry-run"]);
+    served.done(&["record", "remove", key]);
     served.becomes("a", 3, 429);
-    let other = ["switch", "set", "off", "--reason", "x", "--domain", "shop", "--rule", "other"];
+    let other = ["record", "switch", "off", "--reason", "x", "--domain", "shop", "--rule", "other"];
     assert!(served.refused(&other).starts_with("refused (not_found)"));
 }

@@ -34,8 +34,8 @@ fn the_admin_url_is_a_flag_before_or_after_the_verb_or_a_variable() {
     };
     assert_eq!(url("rules list", ""), "http://127.0.0.1:6070");
     assert_eq!(url("rules list", "https://b"), "https://b");
-    assert_eq!(url("lists --admin-url http://a:1 show", "https://b"), "http://a:1");
-    assert_eq!(url("lists show --admin-url=http://a:1", "https://b"), "http://a:1");
+    assert_eq!(url("record --admin-url http://a:1 list", "https://b"), "http://a:1");
+    assert_eq!(url("record list --admin-url=http://a:1", "https://b"), "http://a:1");
     let wrong = read("rules list", &[("TOLLGATE_ADMIN_URL", "http://:sesame@a")]).expect_err("refused");
     assert!(
         wrong.to_string().contains("TOLLGATE_ADMIN_URL: `http://:***@a` is invalid; expected"),
@@ -85,25 +85,30 @@ fn a_new_version_has_a_comment_and_an_optional_base() {
 }
 
 #[test]
-fn entries_and_switches_need_a_reason() {
-    match command("lists add --domain * ip=10.0.0.0/8,k=a* --reason why --for 1h --allow") {
-        AdminCommand::Lists(ListCommand::Add { allow: true, descriptor, lifetime, .. }) => {
+fn a_change_of_a_record_needs_a_reason() {
+    match command("record allow --domain * ip=10.0.0.0/8,k=a* --reason why --for 1h --base 0") {
+        AdminCommand::Record(RecordCommand::Allow(EntryFlags { descriptor, end, change, .. })) => {
             assert_eq!(descriptor.0[1], ListPair::pattern("k", "a*"));
-            assert_eq!(lifetime, Some(Duration::from_secs(3600)));
+            assert_eq!((end.lifetime, change.base), (Some(Duration::from_secs(3600)), Some(0)));
         }
         other => panic!("{other:?}"),
     }
-    assert!(is_refused("lists add --domain d k=v"));
-    assert!(is_refused("lists remove ../versions"), "an id becomes a part of a path");
-    match command("switch set shadow --reason why --domain d --rule a.b") {
-        AdminCommand::Switch(SwitchCommand::Set {
-            mode: SwitchMode::Shadow, rule, lifetime: None, ..
+    match command("record switch shadow --reason why --domain d --rule a.b --dry-run") {
+        AdminCommand::Record(RecordCommand::Switch {
+            mode: SwitchMode::Shadow, rule, end, change, ..
         }) => {
-            assert_eq!(rule.rule, "a.b");
+            assert_eq!((&*rule.rule, end.lifetime, change.put.dry_run), ("a.b", None, true));
         }
         other => panic!("{other:?}"),
     }
-    assert!(is_refused("switch set on --reason why --domain d --rule a.b"));
-    assert!(is_refused("switch set off --domain d --rule a.b"));
-    assert!(is_refused("counters refund --domain d k=v --hits 0"));
+    for refused in [
+        "record deny --domain d k=v",
+        "record remove ../versions",
+        "record switch on --reason why --domain d --rule a.b",
+        "record switch off --domain d --rule a.b",
+        "record ramp --reason why --domain d --rule a.b --steps 1 --over 1h --max-denied 5 --for 1h",
+        "counters refund --domain d k=v --hits 0",
+    ] {
+        assert!(is_refused(refused), "{refused}");
+    }
 }

@@ -5,13 +5,14 @@ use std::{fmt, path::Path, time::Duration};
 use http::Response;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tollgate_control::Version;
+use tollgate_control::{RecordView, Version};
 use tollgate_flags::KeyPair;
 use tollgate_runtime::{bounded_file, http_client, redact};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts};
 use ureq::{Agent, Body, RequestBuilder};
 
 use super::output::{CommandOutput, escape, escape_line};
+use super::records::line;
 use crate::flags::ConnectionSettings;
 
 /// Time limit of a call: longer than the server's, so that the server reports a timeout.
@@ -192,18 +193,32 @@ pub(super) struct ApiError {
     report: Option<String>,
     #[serde(default)]
     reasons: Vec<Violation>,
-    /// The current version.
-    current: Option<Version>,
+    /// What is current instead of the base.
+    current: Option<Current>,
     /// The whole response.
     #[serde(skip)]
     response: Value,
 }
 
-/// A guardrail that the rules violate.
+/// A version or a record that is current.
 #[derive(Debug, Deserialize)]
-struct Violation {
+#[serde(untagged)]
+enum Current {
+    Version(Version),
+    Record(RecordView),
+}
+
+/// A guardrail that a change violates.
+#[derive(Debug, Deserialize)]
+pub(super) struct Violation {
     domain: String,
     message: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", escape_line(&self.domain), escape_line(&self.message))
+    }
 }
 
 impl ApiError {
@@ -239,15 +254,20 @@ impl fmt::Display for ApiError {
             return f.write_str(escape(report).trim_end());
         }
         write!(f, "refused ({}): {}", escape_line(&self.code), escape_line(&self.message))?;
-        for Violation { domain, message } in &self.reasons {
-            write!(f, "\n  {}: {}", escape_line(domain), escape_line(message))?;
+        for violation in &self.reasons {
+            write!(f, "\n  {violation}")?;
         }
         if !self.reasons.is_empty() {
             f.write_str("\nuse --force to apply it anyway")?;
         }
-        if let Some(Version { number, comment, .. }) = &self.current {
-            write!(f, "\nversion {number}: {}\nnothing was changed", escape_line(comment))?;
+        match &self.current {
+            Some(Current::Version(Version { number, comment, .. })) => {
+                write!(f, "\nversion {number}: {}\nnothing was changed", escape_line(comment))
+            }
+            Some(Current::Record(view)) => {
+                write!(f, "\nrevision {}: {}nothing was changed", view.revision, line(view))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 }

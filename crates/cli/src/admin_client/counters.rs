@@ -6,8 +6,8 @@ use tollgate_control::ListedBan;
 use tollgate_core::ban::BanMode;
 
 use super::client::{ApiClient, ClientError};
-use super::controls::descriptor;
 use super::output::{CommandOutput, escape_line, table_or, utc};
+use super::records::descriptor;
 use crate::flags::{CounterCommand, CounterSelector};
 
 /// Bans of one request.

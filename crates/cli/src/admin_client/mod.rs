@@ -1,13 +1,13 @@
-//! `tollgate rules`, `counters`, `lists`, `switch`, `override`, `regions`, `top`, `candidates`, `recommend` and `events`:
-//! operate a running tollgate over its admin API.
+//! `tollgate rules`, `record`, `counters`, `regions`, `top`, `candidates`, `recommend` and `events`: operate a running
+//! tollgate over its admin API.
 //!
 //! `client` makes the calls, `output` writes text or JSON, and the other files have the commands with their paths and the text
 //! form of their responses.
 
 mod client;
-mod controls;
 mod counters;
 mod output;
+mod records;
 #[cfg(feature = "regions")]
 mod regions;
 mod rules;
@@ -31,9 +31,7 @@ pub(crate) fn run(
         AdminCommand::Rules(command) => rules::run(&api, command),
         AdminCommand::Counters(command) => counters::run(&api, command),
         AdminCommand::Usage(counter) => counters::usage(&api, counter),
-        AdminCommand::Lists(command) => controls::lists(&api, command),
-        AdminCommand::Override(command) => controls::overrides(&api, command),
-        AdminCommand::Switch(command) => controls::switches(&api, command),
+        AdminCommand::Record(command) => records::run(&api, command),
         #[cfg(feature = "regions")]
         AdminCommand::Regions(command) => regions::run(&api, command),
         AdminCommand::Top(query) => traffic::top(&api, query),

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::iter;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tollgate_runtime::redact::is_printable;
 
 /// Result or error of a call, as text and as JSON.
@@ -15,11 +15,6 @@ pub(super) struct CommandOutput {
 }
 
 impl CommandOutput {
-    /// The result of a removal, with the identifier of what was removed.
-    pub(super) fn removed(what: &str, id: &str) -> Self {
-        Self { text: format!("{what} {id} is removed\n"), json: json!({ "id": id }) }
-    }
-
     /// Writes the JSON or the text.
     pub(super) fn write(&self, is_json: bool, out: &mut impl Write) -> io::Result<()> {
         if is_json {

@@ -1,12 +1,16 @@
-//! Arguments of the commands that change what a running server enforces: `rules`, `switch`, `override` and `lists`.
+//! Arguments of the commands that change what a running server enforces: `rules` and `record`.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 use serde_json::Value;
-use tollgate_control::{ListPair, SwitchMode, parse_pairs};
-use tollgate_flags::{DescriptorArgument, count, descriptor, number, percentage, positive_duration};
+use tollgate_control::{ListPair, RecordKey, RecordKind, SwitchMode, parse_pairs};
+use tollgate_flags::{
+    DescriptorArgument, count, descriptor, named, number, percentage, positive_duration, whole,
+};
+
+use super::RuleQuery;
 
 /// Command about the rule versions.
 #[derive(Clone, Debug, Subcommand)]
@@ -90,13 +94,64 @@ pub enum DiffSource {
     Directory(PathBuf),
 }
 
-/// Command about the switches of rules.
+/// Command about the records that operators change at run time.
 #[derive(Clone, Debug, Subcommand)]
-pub enum SwitchCommand {
-    /// List the active switches.
-    List,
-    /// Set the switch of a rule.
-    Set {
+pub enum RecordCommand {
+    /// List the records, in the order of their keys.
+    List {
+        /// Kind of the records. Default: all.
+        #[arg(long, value_parser = named(RecordKind::ALL, RecordKind::name))]
+        kind: Option<RecordKind>,
+        #[command(flatten)]
+        of: RuleQuery,
+        /// Maximum number of records.
+        #[arg(long, value_name = "COUNT", default_value = "100", value_parser = |text: &str| whole::<u16>(text, 1..=10_000))]
+        limit: u16,
+    },
+    /// Show a record with its revision.
+    Show {
+        /// Key of the record, from `list`.
+        #[arg(value_name = "KEY", value_parser = record_key)]
+        key: RecordKey,
+    },
+    /// Remove a record; with an automatic entry, its ban too.
+    Remove {
+        /// Key of the record, from `list`.
+        #[arg(value_name = "KEY", value_parser = record_key)]
+        key: RecordKey,
+        /// Revision of the record: if it has another one, nothing changes.
+        #[arg(long, value_name = "REVISION", value_parser = number::<u64>)]
+        base: Option<u64>,
+        /// Checks the removal, and changes nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Lift an automatic entry with its ban, and exempt the client from another entry for some time.
+    Exempt {
+        /// Key of the entry, from `list`.
+        #[arg(value_name = "KEY", value_parser = record_key)]
+        key: RecordKey,
+        /// Reason, for the audit log.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// Lifetime of the exemption. Default: 7 days.
+        #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
+        lifetime: Option<Duration>,
+    },
+    /// Put the records of a file: one JSON object a line, as in `records` of `PUT /api/v1/records`.
+    Import {
+        /// The file.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        put: PutFlags,
+    },
+    /// Deny requests with a matching descriptor.
+    Deny(EntryFlags),
+    /// Allow requests with a matching descriptor, whatever limits, bans and deny entries there are.
+    Allow(EntryFlags),
+    /// Switch a rule off, to shadow mode, or to decide without Redis (`emergency`).
+    Switch {
         /// `off`: the rule does not limit. `shadow`: requests over the limit are counted and allowed. `emergency`: each
         /// instance decides all rules of the domain by itself, without Redis.
         #[arg(value_name = "off|shadow|emergency", value_parser = mode)]
@@ -106,12 +161,10 @@ pub enum SwitchCommand {
         /// With `shadow`: the percentage of keys for which the rule is enforced nevertheless. Default: 0.
         #[arg(long, value_name = "PERCENT", value_parser = percentage)]
         enforce_percent: Option<f64>,
-        /// Reason, for the audit log.
-        #[arg(long, value_name = "TEXT")]
-        reason: String,
-        /// Lifetime of the switch. Default: until it is removed.
-        #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
-        lifetime: Option<Duration>,
+        #[command(flatten)]
+        change: ChangeFlags,
+        #[command(flatten)]
+        end: Lifetime,
     },
     /// Enforce a rule for more and more of its keys. One instance advances the ramp, and sets it back if too many keys are
     /// denied.
@@ -130,45 +183,11 @@ pub enum SwitchCommand {
         /// Hits of enforced keys without which a step is not judged, and does not end.
         #[arg(long, value_name = "COUNT", default_value = "100", value_parser = count::<u32>)]
         min_hits: u32,
-        /// Reason, for the audit log.
-        #[arg(long, value_name = "TEXT")]
-        reason: String,
-    },
-    /// Remove the switch of a rule, which is then enforced again.
-    Remove {
         #[command(flatten)]
-        rule: RuleSelector,
+        change: ChangeFlags,
     },
-}
-
-/// Rule of a switch.
-#[derive(Args, Clone, Debug)]
-pub struct RuleSelector {
-    /// Domain of the rule. `*`: every domain, for an emergency.
-    #[arg(long, value_name = "NAME")]
-    pub domain: String,
-    /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`. `*`: all rules, for an emergency.
-    #[arg(long, value_name = "PATH")]
-    pub rule: String,
-}
-
-/// Command about the overrides of rules.
-#[derive(Clone, Debug, Subcommand)]
-pub enum OverrideCommand {
-    /// List the active overrides.
-    List {
-        /// Only those of this domain.
-        #[arg(long, value_name = "NAME")]
-        domain: Option<String>,
-        /// Only those of the rule with this path.
-        #[arg(long, value_name = "PATH")]
-        rule: Option<String>,
-        /// Maximum number of overrides.
-        #[arg(long, value_name = "COUNT", default_value = "100", value_parser = count::<usize>)]
-        limit: usize,
-    },
-    /// Set the override of a rule, or of one key of it, in place of an earlier one.
-    Set {
+    /// Override the limit of a rule, or of one key of it.
+    Override {
         /// Domain of the rule.
         #[arg(long, value_name = "NAME")]
         domain: String,
@@ -184,35 +203,72 @@ pub enum OverrideCommand {
         /// stated stays as in the rule.
         #[arg(value_name = "KEY=VALUE", required = true, value_parser = limit)]
         rate_limit: Vec<LimitArgument>,
-        /// Reason, for the audit log.
-        #[arg(long, value_name = "TEXT")]
-        reason: String,
-        /// Lifetime of the override. Default: until it is removed.
-        #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
-        lifetime: Option<Duration>,
-        /// Skips the guardrails: accepts a limit that denies all requests of the rule.
-        #[arg(long)]
-        force: bool,
+        #[command(flatten)]
+        change: ChangeFlags,
+        #[command(flatten)]
+        end: Lifetime,
     },
-    /// Set the overrides of a file: one JSON object a line, with `domain`, `rule`, `key`, `rate_limit` and
-    /// `expires_in_s`.
-    Import {
-        /// The file.
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-        /// Reason, for the audit log.
-        #[arg(long, value_name = "TEXT")]
-        reason: String,
-        /// Skips the guardrails.
-        #[arg(long)]
-        force: bool,
-    },
-    /// Remove an override: the limit of the rule applies again.
-    Remove {
-        /// Id of the override, from `list`.
-        #[arg(value_name = "ID", value_parser = path_id)]
-        id: String,
-    },
+}
+
+/// Properties of each change that puts records.
+#[derive(Args, Clone, Debug)]
+pub struct PutFlags {
+    /// Reason, for the audit log.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// Skips the guardrails: accepts a limit that denies all requests of a rule, and an entry that denies more than 5 % of
+    /// the current requests or all values of its keys.
+    #[arg(long)]
+    pub force: bool,
+    /// Checks the change, and changes nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Properties of a change of one record.
+#[derive(Args, Clone, Debug)]
+pub struct ChangeFlags {
+    #[command(flatten)]
+    pub put: PutFlags,
+    /// Revision of the record that is replaced, `0` for none: if there is another one, nothing changes. Default: any.
+    #[arg(long, value_name = "REVISION", value_parser = number::<u64>)]
+    pub base: Option<u64>,
+}
+
+/// Lifetime of a record.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Lifetime {
+    /// Lifetime of the record. Default: until it is removed.
+    #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
+    pub lifetime: Option<Duration>,
+}
+
+/// Entry of a list.
+#[derive(Args, Clone, Debug)]
+pub struct EntryFlags {
+    /// Domain of the requests; `*` for all domains.
+    #[arg(long, value_name = "NAME|*")]
+    pub domain: String,
+    /// Entries that a descriptor must have, separated by commas. A value may be a pattern with `*`, or an address range
+    /// in CIDR notation. A value in double quotes, escaped as in JSON, is compared character by character:
+    /// `'api_key="a*,b"'`.
+    #[arg(value_name = "KEY=VALUE,…", value_parser = |text: &str| parse_pairs(text).map(ListDescriptorArgument))]
+    pub descriptor: ListDescriptorArgument,
+    #[command(flatten)]
+    pub change: ChangeFlags,
+    #[command(flatten)]
+    pub end: Lifetime,
+}
+
+/// Rule of a switch.
+#[derive(Args, Clone, Debug)]
+pub struct RuleSelector {
+    /// Domain of the rule. `*`: every domain, for an emergency.
+    #[arg(long, value_name = "NAME")]
+    pub domain: String,
+    /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`. `*`: all rules, for an emergency.
+    #[arg(long, value_name = "PATH")]
+    pub rule: String,
 }
 
 /// Key of `rate_limit` with its value.
@@ -222,60 +278,6 @@ pub struct LimitArgument {
     pub key: String,
     /// Value; null to remove the key.
     pub value: Value,
-}
-
-/// Command about the allow and deny lists.
-#[derive(Clone, Debug, Subcommand)]
-pub enum ListCommand {
-    /// List the entries of the deny list, automatic ones too.
-    #[command(alias = "list")]
-    Show {
-        /// Entries of the allow list instead.
-        #[arg(long)]
-        allow: bool,
-    },
-    /// Deny requests with a matching descriptor.
-    Add {
-        /// Domain of the requests; `*` for all domains.
-        #[arg(long, value_name = "NAME|*")]
-        domain: String,
-        /// Entries that a descriptor must have, separated by commas. A value may be a pattern with `*`, or an address range
-        /// in CIDR notation. A value in double quotes, escaped as in JSON, is compared character by character:
-        /// `'api_key="a*,b"'`.
-        #[arg(value_name = "KEY=VALUE,…", value_parser = |text: &str| parse_pairs(text).map(ListDescriptorArgument))]
-        descriptor: ListDescriptorArgument,
-        /// Reason, for the audit log.
-        #[arg(long, value_name = "TEXT")]
-        reason: String,
-        /// Lifetime of the entry. Default: until it is removed.
-        #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
-        lifetime: Option<Duration>,
-        /// Entry of the allow list instead, which overrides limits and bans.
-        #[arg(long)]
-        allow: bool,
-        /// Skips the guardrails: accepts an entry that denies more than 5 % of the current requests, or all values of
-        /// its keys.
-        #[arg(long)]
-        force: bool,
-    },
-    /// Lift an automatic entry with its ban, and exempt the client from another entry for some time.
-    Exempt {
-        /// Id of the entry, from `tollgate lists show`.
-        #[arg(value_name = "ID", value_parser = path_id)]
-        id: String,
-        /// Reason, for the audit log.
-        #[arg(long, value_name = "TEXT")]
-        reason: String,
-        /// Lifetime of the exemption. Default: 7 days.
-        #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
-        lifetime: Option<Duration>,
-    },
-    /// Remove an entry of either list, or lift an automatic one with its ban.
-    Remove {
-        /// Id of the entry, from `tollgate lists show`.
-        #[arg(value_name = "ID", value_parser = path_id)]
-        id: String,
-    },
 }
 
 /// Descriptor of a list entry on the command line.
@@ -321,11 +323,6 @@ fn limit(text: &str) -> Result<LimitArgument, String> {
     }
 }
 
-/// Parses the id of an entry or a ban, which becomes part of a path.
-pub(super) fn path_id(text: &str) -> Result<String, String> {
-    let is_printable = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    match !text.is_empty() && text.bytes().all(is_printable) {
-        true => Ok(text.to_owned()),
-        false => Err("expected an id, as the list shows it".to_owned()),
-    }
+fn record_key(text: &str) -> Result<RecordKey, &'static str> {
+    RecordKey::try_from(text.to_owned())
 }

@@ -1,5 +1,5 @@
-//! Arguments of the commands that call the admin API: `rules`, `counters`, `usage`, `lists`, `switch`, `override`,
-//! `regions`, `top`, `candidates`, `recommend` and `events`.
+//! Arguments of the commands that call the admin API: `rules`, `record`, `counters`, `usage`, `regions`, `top`,
+//! `candidates`, `recommend` and `events`.
 
 mod changes;
 mod offline;
@@ -10,11 +10,9 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use tollgate_core::ban::BanMode;
 use tollgate_flags::{DescriptorArgument, KeyPair, count, descriptor, key_pair, named, web_url, whole};
 
-use self::changes::path_id;
-
 pub use self::changes::{
-    BaseVersion, DiffSource, LimitArgument, ListCommand, OverrideCommand, RuleSelector, RulesCommand,
-    SwitchCommand, VersionSelector,
+    BaseVersion, ChangeFlags, DiffSource, EntryFlags, Lifetime, LimitArgument, PutFlags, RecordCommand,
+    RuleSelector, RulesCommand, VersionSelector,
 };
 pub use self::offline::{CheckFlags, ExplainFlags};
 
@@ -73,15 +71,10 @@ pub enum AdminCommand {
     Counters(CounterCommand),
     /// Show what a key has used of its limit on a running server, and when it resets. Charges nothing.
     Usage(CounterSelector),
-    /// Deny or allow requests on a running server, by the deny and allow lists. For bans of rules see `counters bans`.
+    /// Deny or allow requests, switch rules and override limits on a running server, with or without an end. For bans of
+    /// rules see `counters bans`.
     #[command(subcommand)]
-    Lists(ListCommand),
-    /// Switch rules of a running server off, to shadow mode, or to decide without Redis (`emergency`).
-    #[command(subcommand)]
-    Switch(SwitchCommand),
-    /// Override the limit of a rule, or of one key of it, on a running server, with or without an end.
-    #[command(subcommand)]
-    Override(OverrideCommand),
+    Record(RecordCommand),
     #[cfg(feature = "regions")]
     /// Show the regions of a running server, and drop one from a region table.
     #[command(subcommand)]
@@ -245,6 +238,15 @@ fn url(text: &str) -> Result<String, String> {
 fn author(text: &str) -> Result<String, String> {
     let is_good = !text.trim().is_empty() && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if is_good { Ok(text.to_owned()) } else { Err("expected a name in ASCII".to_owned()) }
+}
+
+/// Parses the id of a ban, which becomes part of a path.
+fn path_id(text: &str) -> Result<String, String> {
+    let is_printable = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    match !text.is_empty() && text.bytes().all(is_printable) {
+        true => Ok(text.to_owned()),
+        false => Err("expected an id, as the list shows it".to_owned()),
+    }
 }
 
 #[cfg(test)]
