@@ -111,7 +111,7 @@ fn rules_are_switched_off_and_on() {
     assert_eq!(served.request("a", 3), 429);
     assert_eq!(served.done(&["record", "list"]), "there are no such records\n");
     let rule = ["--domain", "shop", "--rule", "user"];
-    let switch = |words: &[&str]| [&["record", "switch"], words, &rule[..]].concat();
+    let switch = |words: &[&'static str]| [&["record", "switch"], words, &rule[..]].concat();
     let tried = served.done(&switch(&["off", "--reason", "incident", "--dry-run"]));
     assert!(tried.ends_with("\nnothing was changed\n"), "{tried}");
     let set = served.done(&switch(&["off", "--reason", "incident", "--base", "0"]));

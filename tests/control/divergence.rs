@@ -77,7 +77,7 @@ impl Follower {
         let puts = values
             .iter()
             .map(|value| put_entry(&self.control, ListEntry { reason: reason.into(), ..ban(value) }));
-        join_all(puts).await.into_iter().for_each(|put| put.expect("put"));
+        join_all(puts).await.into_iter().for_each(|put| drop(put.expect("put")));
     }
 
     /// The reason for which a value is denied.

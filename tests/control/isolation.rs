@@ -129,7 +129,7 @@ async fn many_list_changes_are_fetched_rarely_and_notes_never() {
         number += 1;
         sleep(Duration::from_millis(5)).await;
     }
-    join_all(puts).await.into_iter().for_each(|put| put.expect("no panic"));
+    join_all(puts).await.into_iter().for_each(|put| drop(put.expect("no panic")));
     let mut revision = cmd("HGET");
     let revision =
         revision.arg(rules_key("book")).arg("revision").query(&mut redis.connect()).expect("a reply");

@@ -145,7 +145,7 @@ async fn list_values_are_stored_as_they_are(control: &Control) {
 async fn expired_entries_make_room_for_others(control: &Control) {
     let puts =
         (0..bounds::MAX_ENTRIES - 1).map(|number| put_entry(control, entry(&number.to_string(), None)));
-    join_all(puts).await.into_iter().for_each(|put| put.expect("put"));
+    join_all(puts).await.into_iter().for_each(|put| drop(put.expect("put")));
     put_entry(control, entry("short", Some(now_ms() + 3_600_000))).await.expect("put");
     held(control, |runtime| runtime.entries.len() == bounds::MAX_ENTRIES).await;
     let full = put_entry(control, entry("more", None)).await;

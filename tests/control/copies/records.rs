@@ -73,7 +73,8 @@ async fn records_are_copied_whole_at_first_and_then_by_their_changes() {
     until("the former writing region copies", are_same).await;
     let all = payloads_in(&pair.writing).await;
     assert_eq!(all.len(), 2_101);
-    assert!(all.contains_key(&rule_override("v8", 0).id) && !all.contains_key(&rule_override("lost", 0).id));
+    let has = |value| all.contains_key(&key(rule_override(value, 0)));
+    assert!(has("v8") && !has("lost"));
 }
 
 #[tokio::test]

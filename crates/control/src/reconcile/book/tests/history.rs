@@ -255,14 +255,13 @@ impl History {
 
     /// One of four records of the book, with a random value, and now and then an end that comes soon.
     fn any_record(&mut self) -> Record {
-        let (id, reason) = (self.random.u8(..4).to_string(), format!("{:x}", self.random.u32(..)));
+        let (domain, reason) = (self.random.u8(..4).to_string(), format!("{:x}", self.random.u32(..)));
         let end = (self.random.u8(..4) == 0).then(|| now_ms() + self.random.u64(1..100));
         match self.book {
-            BookName::Operators => list_entry(id, reason, end),
+            BookName::Operators => list_entry(domain, reason, end),
             BookName::System => Record::Automatic(AutomaticEntry {
-                id,
                 mode: AutomaticMode::Enforce,
-                domain: "d".into(),
+                domain,
                 descriptor: Vec::new(),
                 rule: String::new(),
                 reason,
