@@ -45,10 +45,9 @@ silently.
 const COMMAND_LINE: &str = "# Command line
 
 `tollgate` without a command serves, like `tollgate serve`; [settings](settings.md) lists its flags. The commands that
-call the admin API of a running server (`rules`, `counters`, `usage`, `lists`, `switch`, `override`, `regions`, `top`,
-`candidates`, `recommend`, `events`) share the flags of their connection. The load generator `tollgate-load` and
-`tollgate-migrate`, which plans a migration, are programs of their own: see [load testing](../guides/load-testing.md) and
-[migration](../migrate/from-envoyproxy-ratelimit.md#plan).
+call the admin API of a running server (`rules`, `record`, `counters`, `usage`, `regions`, `top`, `candidates`,
+`recommend`, `events`) share the flags of their connection. The load generator `tollgate-load` and `tollgate-migrate`,
+which plans a migration, are programs of their own: see [load testing](../guides/load-testing.md) and [migration](../migrate/from-envoyproxy-ratelimit.md#plan).
 
 Exit codes: 0 for success, 1 for a failure or a negative result, 2 for a usage error.
 ";
