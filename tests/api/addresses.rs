@@ -63,7 +63,7 @@ fn operators_reach_that_counter_by_each_of_its_texts() {
     assert_eq!(hits(&tollgate), [200; 5]);
 
     let over = json!({"kind": "override", "domain": "web", "rule": "app_shop.ip_0.0.0.0/0", "reason": "r",
-                      "key": [{"key": "ip", "value": "::ffff:102:304"}], "rate_limit": {"requests_per_unit": 10}});
+                      "descriptor": [{"key": "ip", "value": "::ffff:102:304"}], "rate_limit": {"requests_per_unit": 10}});
     admin.put(&over);
     assert_eq!(hits(&tollgate), [200; 5]);
     assert_eq!(hits(&tollgate), [429; 5]);

@@ -73,7 +73,7 @@ impl OverrideFleet {
     fn set(&self, at: usize, key: Option<&str>, limit: u32, expires_in_s: Option<u64>) -> Value {
         let key: Vec<Value> = key.iter().map(|value| json!({"key": "k", "value": value})).collect();
         let rate_limit = json!({"requests_per_unit": limit});
-        let stated = json!({"kind": "override", "domain": "web", "rule": "k", "key": key,
+        let stated = json!({"kind": "override", "domain": "web", "rule": "k", "descriptor": key,
             "rate_limit": rate_limit, "expires_in_s": expires_in_s});
         put_by_api(&self.instances[at], &stated, "sale")
     }
@@ -162,7 +162,7 @@ fn set_on(instance: &Tollgate, value: &str, limit: u32) {
     let key = json!([{"key": "k", "value": value}]);
     let rate_limit = json!({"requests_per_unit": limit});
     let stated =
-        json!({"kind": "override", "domain": "web", "rule": "k", "key": key, "rate_limit": rate_limit});
+        json!({"kind": "override", "domain": "web", "rule": "k", "descriptor": key, "rate_limit": rate_limit});
     put_by_api(instance, &stated, "sale");
 }
 
@@ -171,7 +171,7 @@ fn limits_on(instance: &Tollgate) -> Vec<(String, u64)> {
     let listed = api(instance, "GET", "/records", None).1;
     let overrides = listed["records"].as_array().cloned().unwrap_or_default();
     let limit = |entry: &Value| {
-        let value = entry["pairs"][0]["value"].as_str()?.to_owned();
+        let value = entry["descriptor"][0]["value"].as_str()?.to_owned();
         Some((value, entry["rate_limit"]["requests_per_unit"].as_u64()?))
     };
     let mut limits: Vec<_> = overrides.iter().filter_map(limit).collect();
@@ -249,7 +249,7 @@ async fn an_override_without_effect_is_refused_and_reported_once_its_rule_is_rem
     let fleet = OverrideFleet::start("redis").await;
     let body = |rule: &str, key: Value, limit: Value| {
         let stated =
-            json!({"kind": "override", "domain": "web", "rule": rule, "key": key, "rate_limit": limit});
+            json!({"kind": "override", "domain": "web", "rule": rule, "descriptor": key, "rate_limit": limit});
         json!({"records": [stated], "reason": "r"})
     };
     let limit = json!({"requests_per_unit": 5});
@@ -315,7 +315,7 @@ async fn hundred_thousand_overrides_of_keys_are_loaded_from_redis_and_from_a_fil
     let entries = (0..COUNT).map(|at| OverrideEntry {
         domain: "web".into(),
         rule: "k".into(),
-        key: vec![Pair { key: "k".into(), value: format!("customer-{at:08}") }],
+        descriptor: vec![Pair { key: "k".into(), value: format!("customer-{at:08}") }],
         rate_limit: [("requests_per_unit".to_owned(), (5_000 + at % 100).into())].into_iter().collect(),
         reason: "sale".into(),
         author: "ada".into(),

@@ -14,7 +14,7 @@ async fn hit(client: &mut Client) -> (bool, u32) {
 
 /// Sets an override of the key, or of the whole rule; returns its path.
 fn set(tollgate: &Tollgate, key: &Value, limit: u32) -> String {
-    let stated = json!({"kind": "override", "domain": "web", "rule": "k", "key": key,
+    let stated = json!({"kind": "override", "domain": "web", "rule": "k", "descriptor": key,
                         "rate_limit": {"requests_per_unit": limit}});
     let record = put_by_api(tollgate, &stated, "r");
     tollgate.admin_url(&format!("/api/v1/records/{}", record["key"].as_str().expect("a key")))

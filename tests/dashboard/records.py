@@ -33,7 +33,7 @@ def listed(value, name="api_key", **others):
 
 
 def keyed(value, limit=7):
-    return {"kind": "override", "domain": "api", "rule": "api_key", "key": [{"key": "api_key", "value": value}],
+    return {"kind": "override", "domain": "api", "rule": "api_key", "descriptor": [{"key": "api_key", "value": value}],
             "rate_limit": {"requests_per_unit": limit}}
 
 

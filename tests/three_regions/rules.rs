@@ -25,7 +25,7 @@ fn deny(world: &World, region: usize, value: &str) -> http::Answer {
 
 /// Overrides the limit of a value.
 fn override_limit(world: &World, region: usize, value: &str, limit: u32) -> http::Answer {
-    let change = json!({"kind": "override", "domain": "web", "rule": "k", "key": [{"key": "k", "value": value}],
+    let change = json!({"kind": "override", "domain": "web", "rule": "k", "descriptor": [{"key": "k", "value": value}],
         "rate_limit": {"requests_per_unit": limit}, "reason": "r"});
     put(world, region, &change)
 }

@@ -6,7 +6,7 @@ use super::*;
 use tokio::select;
 
 fn rule_override(value: &str, limit: u32) -> OverrideEntry {
-    let entry = serde_json::json!({"domain": "web", "rule": "k", "pairs": [{"key": "k", "value": value}],
+    let entry = serde_json::json!({"domain": "web", "rule": "k", "descriptor": [{"key": "k", "value": value}],
         "rate_limit": {"requests_per_unit": limit}, "reason": "r", "author": "ada", "created_at_ms": 1,
         "expires_at_ms": null});
     serde_json::from_value::<OverrideEntry>(entry).expect("valid")

@@ -72,7 +72,7 @@ enum StatedKind {
         domain: String,
         rule: String,
         #[serde(default)]
-        key: Vec<Pair>,
+        descriptor: Vec<Pair>,
         rate_limit: Map<String, Value>,
     },
     ListEntry {
@@ -128,10 +128,10 @@ impl Stated {
         let expires_at_ms = expires_at(created_at_ms, self.expires_in_s)?;
         let (reason, author) = (reason.to_owned(), caller.name.to_string());
         let record = match self.kind {
-            StatedKind::Override { domain, rule, key, rate_limit } => Record::Override(OverrideEntry {
+            StatedKind::Override { domain, rule, descriptor, rate_limit } => Record::Override(OverrideEntry {
                 domain,
                 rule,
-                key,
+                descriptor,
                 rate_limit,
                 reason,
                 author,

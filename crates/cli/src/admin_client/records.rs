@@ -60,7 +60,7 @@ pub(super) fn run(api: &ApiClient, command: &RecordCommand) -> Result<CommandOut
             let limit = rate_limit.iter().map(|LimitArgument { key, value }| (key.clone(), value.clone()));
             let stated = json!({
                 "kind": RecordKind::Override, "domain": domain, "rule": rule,
-                "key": counter.as_ref().map_or_else(|| json!([]), descriptor),
+                "descriptor": counter.as_ref().map_or_else(|| json!([]), descriptor),
                 "rate_limit": limit.collect::<Map<_, _>>(),
             });
             put_one(api, stated, change, end.lifetime)

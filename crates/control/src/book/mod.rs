@@ -161,7 +161,7 @@ impl Record {
     pub fn key(&self) -> RecordKey {
         match self {
             Self::Override(entry) => {
-                RecordKey(OverrideEntry::id_of(&entry.domain, &entry.rule, &entry.key).0)
+                RecordKey(OverrideEntry::id_of(&entry.domain, &entry.rule, &entry.descriptor).0)
             }
             Self::ListEntry(entry) => entry.record_key(),
             Self::Automatic(entry) => entry.record_key(),

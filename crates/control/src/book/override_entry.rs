@@ -21,8 +21,8 @@ pub struct OverrideEntry {
     /// The rule's path, as in metrics and `/rlconfig`.
     pub rule: String,
     /// The entries that the rule leaves open, in its order; empty for the whole rule.
-    #[serde(default, rename = "pairs", skip_serializing_if = "Vec::is_empty")]
-    pub key: Vec<Pair>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub descriptor: Vec<Pair>,
     /// Keys of `rate_limit`.
     pub rate_limit: Map<String, Value>,
     pub reason: String,
@@ -46,7 +46,7 @@ impl OverrideEntry {
     /// # Errors
     /// When it is invalid, whatever the rules are.
     pub fn compiled(&self) -> Result<RuleOverride, String> {
-        self.compiled_with(Self::id_of(&self.domain, &self.rule, &self.key), |text| text.into())
+        self.compiled_with(Self::id_of(&self.domain, &self.rule, &self.descriptor), |text| text.into())
     }
 
     /// The override with this identifier for enforcement, with texts by `text`.
@@ -70,7 +70,7 @@ impl OverrideEntry {
         if !missing.is_empty() {
             return Err(missing.to_owned());
         }
-        let key = OverrideKey::new(self.key.iter().map(|pair| (&*pair.key, &*pair.value)));
+        let key = OverrideKey::new(self.descriptor.iter().map(|pair| (&*pair.key, &*pair.value)));
         let key = key.map_err(|error| error.to_string())?;
         let (domain, rule, rate_limit) = (text(&self.domain), text(&self.rule), text(&limit));
         Ok(RuleOverride { id, domain, rule, key, rate_limit, ends_at_ms: self.expires_at_ms })
@@ -84,7 +84,7 @@ impl OverrideEntry {
 
     /// The key as text; empty for the whole rule.
     pub fn key_text(&self) -> String {
-        pairs_text(&self.key)
+        pairs_text(&self.descriptor)
     }
 
     /// The override as the subject of an audit log entry.

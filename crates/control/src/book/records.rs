@@ -79,7 +79,7 @@ impl HeldOverride {
         OverrideEntry {
             domain: domain.to_string(),
             rule: rule.to_string(),
-            key: self.pairs(),
+            descriptor: self.pairs(),
             rate_limit: serde_json::from_str(rate_limit).unwrap_or_default(),
             reason: self.reason.to_string(),
             author: self.author.to_string(),

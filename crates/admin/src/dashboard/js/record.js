@@ -13,8 +13,9 @@ export const kindOf = ({ kind, mode }) => (mode === 'emergency' ? 'emergency' : 
 
 /** The rule with its key, or the descriptor. */
 export function subject(record) {
-  if (record.descriptor) return writeListed(record.descriptor);
-  if (record.pairs?.length > 0) return `${record.rule} for ${writeDescriptor(record.pairs)}`;
+  const { kind, descriptor = [] } = record;
+  if (kind === 'list_entry' || kind === 'automatic') return writeListed(descriptor);
+  if (descriptor.length > 0) return `${record.rule} for ${writeDescriptor(descriptor)}`;
   return record.rule === '*' ? 'every rule' : record.rule;
 }
 

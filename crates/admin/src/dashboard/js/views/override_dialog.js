@@ -13,7 +13,7 @@ export function overrideDialog(rule, record) {
   const limit = h('input', { type: 'number', min: 0, max: 4294967295, step: 1, value: amount });
   const more = h('input', { type: 'text', maxlength: 2000, placeholder: 'unit=minute burst=500', value: writeLimit(others) });
   const readMore = keeping(more, others, readKeys);
-  const pairs = record?.pairs ?? [];
+  const pairs = record?.descriptor ?? [];
   const key = h('input', { type: 'text', maxlength: 2000, placeholder: 'api_key=abc', value: writeDescriptor(pairs), disabled: Boolean(record) });
   const readKey = keeping(key, pairs, (written) => (written.trim() === '' ? [] : readDescriptor(written.trim())));
   recordDialog({
@@ -24,7 +24,7 @@ export function overrideDialog(rule, record) {
       field('Only for the key', key, 'The entries that the rule leaves open; empty for the whole rule.')],
     label: 'Override',
     record,
-    stated: () => ({ kind: 'override', domain: rule.domain, rule: rule.rule, key: readKey(),
+    stated: () => ({ kind: 'override', domain: rule.domain, rule: rule.rule, descriptor: readKey(),
       rate_limit: limitOf(limit.value, readMore(), record ? undefined : rule.requests_per_unit) }),
     done: () => `${rule.rule} is overridden.`,
   });
