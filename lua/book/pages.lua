@@ -53,13 +53,13 @@ local function common_revision(revision)
   return before or redis.call('ZCARD', heads) < MAX_HEADS and '0' or nil
 end
 
--- Replies the lineage, the last revision, the epoch, '' or the common revision as above, and the first changes after a revision.
+-- Replies the head, '' or the common revision as above, and the first changes after a revision.
 -- ARGV: that revision, the maximum number of changes, and 'head' if the revision is that of an instance, or 'page'.
 OPERATIONS.since = function()
   drop_incomplete()
-  local state = redis.call('HMGET', head, 'lineage', 'revision', 'epoch')
+  local state = redis.call('HMGET', head, 'lineage', 'revision', 'epoch', 'floor')
   local common = ARGV[6] == 'head' and common_revision(ARGV[4])
-  local reply = { state[1] or '', state[2] or '0', state[3] or '0', common or '' }
+  local reply = { state[1] or '', state[2] or '0', state[3] or '0', state[4] or '0', common or '' }
   return common and reply or add_changes(reply, ARGV[4], ARGV[5])
 end
 

@@ -5,7 +5,7 @@ use crate::{architecture::crate_sources, reference_pages};
 
 #[test]
 fn flags_and_variables_are_named_as_they_are() {
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 12] = [
         &[],
         &["check"],
         &["explain"],
@@ -15,6 +15,7 @@ fn flags_and_variables_are_named_as_they_are() {
         &["counters", "refund"],
         &["counters", "bans"],
         &["counters", "lift"],
+        &["record", "switch"],
         &["record", "ramp"],
         &["record", "override"],
     ];

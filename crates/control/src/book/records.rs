@@ -281,12 +281,13 @@ impl Book {
         (found.into_iter().filter_map(|key| self.view(key, now_ms)).collect(), is_truncated)
     }
 
-    /// Whether this book has each record of another one with a later revision than `from` that has not ended at `now_ms`, or a
-    /// later change of it.
-    pub(crate) fn has_changes_of(&self, other: &Self, from: u64, now_ms: u64) -> bool {
-        other.revisions_since(from, now_ms).all(|(revision, key, is_put)| {
+    /// The records of another book with later revisions than the floor of this one that have not ended at `now_ms`, of which this
+    /// book has neither the same nor a later change.
+    pub(crate) fn missing_of(&self, other: &Self, now_ms: u64) -> impl Iterator<Item = RecordKey> {
+        let changes = other.revisions_since(self.head.floor, now_ms);
+        changes.filter_map(|(revision, key, is_put)| {
             let known = self.revision_of(key, 0).or(self.removals.get(&key).copied());
-            known.map_or(!is_put, |known| known >= revision)
+            known.map_or(is_put, |known| known < revision).then_some(key)
         })
     }
 
@@ -325,7 +326,7 @@ pub(super) mod tests {
         OverrideEntry {
             domain: "d".into(),
             rule: "api_key".into(),
-            key: vec![Pair { key: "api_key".into(), value: value.into() }],
+            descriptor: vec![Pair { key: "api_key".into(), value: value.into() }],
             rate_limit: [("requests_per_unit".to_owned(), limit.into())].into_iter().collect(),
             reason: "r".into(),
             author: "ada".into(),

@@ -1,5 +1,7 @@
 //! The book in Redis.
 
+use std::fmt;
+
 use super::reply::{Parts, argument, malformed, parse, read_json, result_of, to_json};
 use super::script_client::{Operation, ScriptClient};
 use crate::book::{BookHead, BookName, ChangeResult, Expected, NewChange, Record, RecordChange, RecordKey};
@@ -18,7 +20,7 @@ pub(crate) const STEP_CHANGES: usize = if cfg!(test) { 2 } else { 50 };
 /// Changes after a revision.
 #[derive(Debug)]
 pub(crate) struct ChangesPage {
-    /// Identity of the store; its floor is unknown.
+    /// State of the store.
     pub(crate) head: BookHead,
     /// The revision from which the next page follows, if there may be more.
     pub(crate) next: Option<u64>,
@@ -27,18 +29,31 @@ pub(crate) struct ChangesPage {
     stated: Vec<CopiedChange>,
 }
 
+/// A record of the store that this instance cannot hold.
+#[derive(Debug)]
+pub(crate) struct Omitted {
+    pub(crate) key: String,
+    pub(crate) reason: String,
+}
+
+impl fmt::Display for Omitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a record is omitted: {}", self.reason)
+    }
+}
+
 impl ChangesPage {
-    /// The changes, and why some could not be read. Slow.
-    pub(crate) fn changes(self) -> (Vec<RecordChange>, Vec<String>) {
-        let (mut changes, mut problems) = (Vec::with_capacity(self.stated.len()), Vec::new());
+    /// The changes, without those that could not be read. Slow.
+    pub(crate) fn changes(self) -> (Vec<RecordChange>, Vec<Omitted>) {
+        let (mut changes, mut omitted) = (Vec::with_capacity(self.stated.len()), Vec::new());
         for stated in self.stated {
             // An unreadable one, which a newer release may have written, does not affect the others.
             match read_change(&stated) {
                 Ok(change) => changes.push(change),
-                Err(error) => problems.push(format!("a record is omitted: {error}")),
+                Err(error) => omitted.push(Omitted { key: stated.id, reason: error.to_string() }),
             }
         }
-        (changes, problems)
+        (changes, omitted)
     }
 }
 
@@ -105,12 +120,12 @@ pub(crate) async fn since(
     let operation =
         Operation::of_book(book, "since").with([argument(revision), argument(PAGE_CHANGES), place.into()]);
     let mut parts = Parts::of(client.run(&operation).await?)?;
-    let (lineage, last, epoch) = (parts.text()?, parts.number()?, parts.number()?);
+    let (lineage, last, epoch, floor) = (parts.text()?, parts.number()?, parts.number()?, parts.number()?);
     let common = parts.bytes()?;
     let common = if common.is_empty() { None } else { Some(parse(&common)?) };
     let stated = read_changes(parts)?;
     let next = stated.last().map(|change| change.revision).filter(|revision| *revision < last);
-    Ok(ChangesPage { head: BookHead { lineage, revision: last, epoch, floor: 0 }, next, common, stated })
+    Ok(ChangesPage { head: BookHead { lineage, revision: last, epoch, floor }, next, common, stated })
 }
 
 pub(crate) fn read_changes(mut parts: Parts) -> ControlResult<Vec<CopiedChange>> {

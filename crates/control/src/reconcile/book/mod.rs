@@ -37,6 +37,10 @@ pub(super) struct BookReconciler {
     rested: Option<Instant>,
     /// Number of lifted bans after which cached bans were requested again.
     lifted_bans: Option<u64>,
+    /// Epoch of each book at the last heartbeat.
+    epochs: [Option<u64>; 2],
+    /// Whether a heartbeat was ignored, because the task was in progress.
+    is_behind: bool,
 }
 
 /// Records that are active.
@@ -69,8 +73,19 @@ impl BookReconciler {
     /// Activates the records of the file at once, whether the store responds or not.
     pub(super) fn new(control: Control, status: RulesStatus, snapshot: Arc<dyn OverrideTarget>) -> Self {
         let (task, active) = (TaskSlot::default(), Active::default());
-        let (next_end, rested, lifted_bans) = (None, None, None);
-        let mut new = Self { control, status, snapshot, task, active, next_end, rested, lifted_bans };
+        let (next_end, rested, lifted_bans, epochs, is_behind) = (None, None, None, [None; 2], false);
+        let mut new = Self {
+            control,
+            status,
+            snapshot,
+            task,
+            active,
+            next_end,
+            rested,
+            lifted_bans,
+            epochs,
+            is_behind,
+        };
         if new.stamps() != new.active.stamps {
             new.activate();
         }
@@ -86,19 +101,24 @@ impl BookReconciler {
         if self.lifted_bans.replace(head.lifted_bans).is_some_and(|before| before != head.lifted_bans) {
             recheck_bans();
         }
-        if !self.task.is_idle() {
+        let epochs = std::mem::replace(&mut self.epochs, [0, 1].map(|at| Some(head.books[at].epoch)));
+        self.is_behind = !self.task.is_idle();
+        if self.is_behind {
             return;
         }
-        let plan = |(name, store): (BookName, &BookHead)| {
+        let plan = |((name, store), epoch): ((BookName, &BookHead), Option<u64>)| {
             let held = self.control.0.book(name).head();
-            let plan = match &self.control.0.backend {
-                Backend::Redis(_) => Plan::of(&held, store),
+            let is_new_epoch = held.revision > 0 && epoch.is_some_and(|epoch| epoch != store.epoch);
+            let plan = match (&self.control.0.backend, Plan::of(&held, store)) {
+                // Each step of a restoration begins an epoch: all is fetched after the last one.
+                (Backend::Redis(_), Plan::Everything) if is_new_epoch => Plan::Nothing,
+                (Backend::Redis(_), plan) => plan,
                 // A store in this process is what the instance holds.
-                Backend::Memory(_) => Plan::Nothing,
+                (Backend::Memory(_), _) => Plan::Nothing,
             };
             (name, plan, held, store.clone())
         };
-        let steps: Vec<_> = BookName::ALL.into_iter().zip(&head.books).map(plan).collect();
+        let steps: Vec<_> = BookName::ALL.into_iter().zip(&head.books).zip(epochs).map(plan).collect();
         if steps.iter().all(|(_, plan, ..)| *plan == Plan::Nothing) {
             self.control.0.books().iter().for_each(|book| book.loaded());
             self.active.failures.clear();
@@ -164,7 +184,7 @@ impl BookReconciler {
             let wait = Duration::from_millis(end.saturating_sub(now_ms()).min(MAX_END_WAIT_MS));
             Some(now + wait).max(self.rested)
         });
-        is_current
+        is_current || self.is_behind
     }
 
     /// Reports why some records are not active, if so.

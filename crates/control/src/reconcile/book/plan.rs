@@ -6,9 +6,9 @@ use tokio::time::sleep;
 use tokio::{sync::mpsc, task::spawn_blocking};
 use tollgate_core::clock::now_ms;
 
-use crate::book::{Book, BookHead, BookName};
+use crate::book::{Book, BookHead, BookName, RecordKey};
 use crate::redis::Redis;
-use crate::redis::book::{self, ChangesPage};
+use crate::redis::book::{self, ChangesPage, Omitted};
 use crate::{AuditEntry, Control, ControlError, ControlResult, handle::Backend, metrics, stored::Restore};
 
 /// Number of records for each millisecond over which instances spread the restoration of lost ones, and the longest
@@ -70,13 +70,7 @@ pub(super) async fn apply(
         Plan::Changes => fetch_changes(control, redis, name, held, store).await,
         Plan::Everything => {
             spread(control, name).await;
-            let is_same = held.revision > 0 && held.lineage == store.lineage;
-            let common = match is_same {
-                true => book::since(&redis.client, name, held.revision, true).await?.common,
-                false => None,
-            };
-            let from = common.map(|common| restored_from(common, &held, store));
-            exchange_everything(control, redis, name, from, store).await
+            exchange_everything(control, redis, name, None, store).await
         }
         Plan::Restore(from) => {
             spread(control, name).await;
@@ -94,8 +88,8 @@ async fn spread(control: &Control, name: BookName) {
 
 /// Restores what this instance holds with later revisions than `from`, if that is stated, and fetches everything.
 ///
-/// If something that this instance holds is then absent, as after a failover between two steps of the restoration, all is restored
-/// again.
+/// If the store then lacks something that this instance holds, as after a failover between two steps of the restoration, all is
+/// restored.
 async fn exchange_everything(
     control: &Control,
     redis: &Redis,
@@ -104,12 +98,11 @@ async fn exchange_everything(
     store: &BookHead,
 ) -> ControlResult<Vec<String>> {
     for _ in 0..MAX_EXCHANGES {
-        let restored = match from {
+        let least = match from {
             Some(from) => restore(control, redis, name, from, store).await?,
-            None => Restored { least: store.revision, is_superseded: false },
+            None => Some(store.revision),
         };
-        let retained_from = (!restored.is_superseded).then_some(store.floor);
-        if let Some(problems) = fetch_everything(control, redis, name, restored.least, retained_from).await? {
+        if let Some(problems) = fetch_everything(control, redis, name, store, least).await? {
             return Ok(problems);
         }
         from = Some(store.floor);
@@ -144,8 +137,8 @@ async fn fetch_changes(
     // All at once: of what only some pages have, it would not be known whether the store has lost it meanwhile.
     let (control, head) = (control.clone(), before.in_epoch_of(&held));
     let recorded = spawn_blocking(move || {
-        let (changes, problems): (Vec<_>, Vec<_>) = pages.into_iter().map(ChangesPage::changes).unzip();
-        let mut problems = problems.concat();
+        let (changes, omitted): (Vec<_>, Vec<_>) = pages.into_iter().map(ChangesPage::changes).unzip();
+        let mut problems: Vec<String> = omitted.iter().flatten().map(ToString::to_string).collect();
         problems.extend(control.0.book(name).record(&changes.concat(), |book| book.head = head));
         problems
     });
@@ -161,47 +154,51 @@ fn continued(before: &BookHead, page: &ChangesPage) -> ControlResult<BookHead> {
     Ok(page.head.clone())
 }
 
-/// Fetches everything in place of what is held, from a store that has at least the revision `least`, unless it has lost it
-/// meanwhile. `None` if something that is held with a later revision than `retained_from` is absent from the store.
+/// Fetches everything in place of what is held, from a store that has at least the revision `least`, and what is held, unless it
+/// has lost some meanwhile: `None` if something is missing. Without `least`, it need not have what is held.
 async fn fetch_everything(
     control: &Control,
     redis: &Redis,
     name: BookName,
-    least: u64,
-    retained_from: Option<u64>,
+    store: &BookHead,
+    least: Option<u64>,
 ) -> ControlResult<Option<Vec<String>>> {
     let (pages, mut fetched) = mpsc::channel::<ChangesPage>(PAGES_AHEAD);
     let control = control.clone();
     // A page is read while the store makes the next one.
     let replaced = spawn_blocking(move || {
-        let (mut problems, mut book, mut is_first) = (Vec::new(), Book::default(), true);
+        let (mut omitted, mut book, mut is_first) = (Vec::new(), Book::default(), true);
         while let Some(page) = fetched.blocking_recv() {
             let (head, is_last) = (page.head.clone(), page.next.is_none());
             let (changes, unreadable) = page.changes();
-            problems.extend(unreadable);
-            // An invalid one, which a newer release may have written, is omitted.
-            let invalid = changes.into_iter().filter_map(|change| book.apply(change).err());
-            problems.extend(invalid.map(|error| format!("a record is omitted: {error}")));
+            omitted.extend(unreadable);
+            for change in changes {
+                let key = change.key.to_string();
+                // An invalid one, which a newer release may have written, is omitted.
+                if let Err(reason) = book.apply(change) {
+                    omitted.push(Omitted { key, reason });
+                }
+            }
             book.head = if is_first { head } else { head.in_epoch_of(&book.head) };
             is_first = false;
             if is_last {
                 let held = control.0.book(name);
-                let retains = |from| held.with(|held| book.has_changes_of(held, from, now_ms()));
                 // One that is omitted may be later than the one that is held.
-                if problems.is_empty() && !retained_from.is_none_or(retains) {
+                let is_omitted = |key: RecordKey| omitted.iter().any(|omitted| omitted.key == key.to_string());
+                let has_all = |held: &Book| book.missing_of(held, now_ms()).all(is_omitted);
+                if least.is_some() && !held.with(has_all) {
                     return None;
                 }
-                problems.extend(held.replace(book));
-                return Some(problems);
+                return Some(omitted.iter().map(ToString::to_string).chain(held.replace(book)).collect());
             }
         }
         // The store did not respond.
-        Some(problems)
+        Some(Vec::new())
     });
     let (mut next, mut before) = (Some(0), None);
     while let Some(from) = next {
         let page = book::since(&redis.client, name, from, false).await?;
-        let expected = before.unwrap_or_else(|| BookHead { revision: least, ..page.head.clone() });
+        let expected = before.unwrap_or_else(|| BookHead { revision: least.unwrap_or(store.revision), ..page.head.clone() });
         before = Some(continued(&expected, &page)?);
         next = page.next;
         if pages.send(page).await.is_err() {
@@ -213,47 +210,42 @@ async fn fetch_everything(
     Ok(replaced.await?)
 }
 
-/// State of the store after a restoration.
-struct Restored {
-    /// The least revision that it has.
-    least: u64,
-    /// Whether it does not have what this instance holds: it is a copy of another region's, or nothing was held.
-    is_superseded: bool,
-}
-
 /// Restores what the store has lost, or what was set over another store, without what has a later revision there: all with
-/// later revisions than `from`.
+/// later revisions than `from`. Returns the least revision that the store then has; `None` if it does not have what this instance
+/// holds, because it is a copy of another region's, or nothing is held.
 async fn restore(
     control: &Control,
     redis: &Redis,
     name: BookName,
     from: u64,
     store: &BookHead,
-) -> ControlResult<Restored> {
+) -> ControlResult<Option<u64>> {
     let (count, head, changes) = control
         .0
         .book(name)
         .with(|book| (book.len(), book.head.clone(), book.changes_since(from, now_ms()).collect::<Vec<_>>()));
     if changes.is_empty() && count == 0 {
-        return Ok(Restored { least: store.revision, is_superseded: true });
+        return Ok(None);
     }
-    let (changed, mut kept) = (changes.len(), None);
+    let changed = changes.len();
     if !store.lineage.is_empty() && store.lineage != head.lineage {
         let control = control.clone();
         let keep = spawn_blocking(move || control.0.book(name).keep_file());
-        kept = keep.await?;
+        if let Some(kept) = keep.await? {
+            tracing::warn!(%kept, "kept the records that are merged with another store's");
+        }
     }
     let audit = AuditEntry::restored(format!("{changed} changes of {}", name.name()));
     match book::restore(&redis.client, name, &head, from, &changes, audit).await? {
         Restore::Restored => {
             metrics::STORE_ERRORS.increment(["lost"]);
-            tracing::error!(changes = changed, kept, "restored records that the store lacked");
+            tracing::error!(changes = changed, "restored records that the store lacked");
         }
         Restore::Present => {}
         Restore::Superseded => {
-            tracing::error!(kept, "control store was reset; adopting its records");
-            return Ok(Restored { least: store.revision, is_superseded: true });
+            tracing::error!("control store was reset; adopting its records");
+            return Ok(None);
         }
     }
-    Ok(Restored { least: store.revision.max(head.revision), is_superseded: false })
+    Ok(Some(store.revision.max(head.revision)))
 }
