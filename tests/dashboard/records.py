@@ -74,8 +74,6 @@ def many(browser, instance):
         assert not violations, f"{width} px: " + "\n".join(violations)
         browser.key(Keys.ESCAPE)
         browser.until("the focus on the button", lambda: browser.focused().accessible_name.startswith("Edit…"))
-    browser.size(1280, 800)
-    removed(instance)
 
 
 def fits(browser, width):

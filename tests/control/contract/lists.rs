@@ -89,7 +89,8 @@ async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
 }
 
 async fn a_record_is_changed_only_on_its_base(control: &Control) {
-    let record = |reason: &str| Record::ListEntry(ListEntry { reason: reason.into(), ..entry("a", None) });
+    let entry = entry("a", None);
+    let record = |reason: &str| Record::ListEntry(ListEntry { reason: reason.into(), ..entry.clone() });
     let put_at = async |reason: &str, base: u64| {
         control.put_records(vec![(record(reason), Some(base))]).await.map(|views| views[0].revision)
     };

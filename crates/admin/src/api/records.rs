@@ -282,10 +282,10 @@ fn check(api: &Api, records: &[Record]) -> Result<Vec<Violation>, ApiError> {
     let mut known = KnownRules { rules: &rules, paths: HashMap::new() };
     let (mut keys, mut overrides, mut violations) = (HashSet::new(), Vec::new(), Vec::new());
     for record in records {
-        if !keys.insert(record.key()) {
-            return Err(ApiError::BadRequest(format!("records: {} is stated twice", named(record))));
-        }
         let invalid = |error: String| rejected(records, record, &error);
+        if !keys.insert(record.key()) {
+            return Err(invalid("stated twice; expected one record for each key".to_owned()));
+        }
         match record {
             Record::Override(entry) => {
                 known.require(&entry.domain, &entry.rule, false)?;

@@ -24,7 +24,7 @@ impl RecordView {
     }
 }
 
-/// Selection of a page of records; what is `None` selects all.
+/// Selection of a page of records: those that match all properties that are stated.
 #[derive(Clone, Debug, Default)]
 pub struct RecordSelection {
     pub kind: Option<RecordKind>,

@@ -230,7 +230,7 @@ impl Control {
     }
 }
 
-/// Whether a change was made: not if its record is gone.
+/// Whether a change was made: not if its record was removed meanwhile.
 fn is_made(made: ControlResult<u64>) -> ControlResult<bool> {
     match made {
         Err(ControlError::StaleRecord { current: None }) => Ok(false),

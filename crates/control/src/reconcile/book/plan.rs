@@ -232,7 +232,7 @@ async fn restore(
         let control = control.clone();
         let keep = spawn_blocking(move || control.0.book(name).keep_file());
         if let Some(kept) = keep.await? {
-            tracing::warn!(%kept, "kept the records that are merged with another store's");
+            tracing::warn!(%kept, "kept the records file before a merge");
         }
     }
     let audit = AuditEntry::restored(format!("{changed} changes of {}", name.name()));
