@@ -177,7 +177,7 @@ fn assert_a_dry_run_shows_lists_and_switches(admin: &Admin, body: &Value) {
 fn assert_wrong_changes_are_refused(admin: &Admin) {
     let twice = json!({"kind": "list_entry", "list": "allow", "domain": "web", "descriptor": k("v")});
     let twice = json!({"records": [twice, twice], "reason": "x"});
-    assert_eq!(code(&admin.request("PUT", "/records", Some(&twice))), (400, "bad_request"));
+    assert_eq!(code(&admin.request("PUT", "/records", Some(&twice))), (422, "invalid"));
     let no_rule =
         json!({"kind": "switch", "domain": "web", "rule": "other", "mode": "off", "reason": "down"});
     assert_eq!(code(&admin.try_put(&no_rule)), (404, "not_found"));

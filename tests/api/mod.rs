@@ -9,6 +9,7 @@ mod counters;
 mod openapi;
 mod instances;
 mod lists;
+mod records;
 mod store_outage;
 
 use crate::support::{prelude::*, timing::keeps_to};

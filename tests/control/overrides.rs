@@ -161,8 +161,7 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
 fn set_on(instance: &Tollgate, value: &str, limit: u32) {
     let key = json!([{"key": "k", "value": value}]);
     let rate_limit = json!({"requests_per_unit": limit});
-    let stated =
-        json!({"kind": "override", "domain": "web", "rule": "k", "descriptor": key, "rate_limit": rate_limit});
+    let stated = json!({"kind": "override", "domain": "web", "rule": "k", "descriptor": key, "rate_limit": rate_limit});
     put_by_api(instance, &stated, "sale");
 }
 
@@ -248,8 +247,7 @@ fn a_records_file_without_end_is_refused_at_the_start() {
 async fn an_override_without_effect_is_refused_and_reported_once_its_rule_is_removed() {
     let fleet = OverrideFleet::start("redis").await;
     let body = |rule: &str, key: Value, limit: Value| {
-        let stated =
-            json!({"kind": "override", "domain": "web", "rule": rule, "descriptor": key, "rate_limit": limit});
+        let stated = json!({"kind": "override", "domain": "web", "rule": rule, "descriptor": key, "rate_limit": limit});
         json!({"records": [stated], "reason": "r"})
     };
     let limit = json!({"requests_per_unit": 5});

@@ -37,6 +37,7 @@ mod operations;
 mod pairs;
 mod ramp;
 mod reconcile;
+mod record_key;
 mod redis;
 mod state_file;
 mod status;
@@ -45,7 +46,7 @@ mod stored;
 pub use tollgate_rules::{List, SwitchMode, ValueMatch};
 
 pub use self::automatic::{Added, AutomaticEntry, AutomaticMode};
-pub use self::book::{OverrideEntry, Record, RecordKey, RecordKind, RecordPage, RecordSelection, RecordView};
+pub use self::book::{OverrideEntry, Record, RecordKind, RecordPage, RecordSelection, RecordView};
 pub use self::copier::{ReadRules, Reading, RulesCopier};
 pub use self::copies::{
     Adopted, CopiedChange, CopiedRecords, CopyClaim, CopyState, RecordsHead, RecordsPage, RulesCopy,
@@ -63,6 +64,7 @@ pub use self::model::{
 pub use self::pairs::{ListPair, Pair, pairs_text, parse_pairs};
 pub use self::ramp::{EnforcedKeys, Ramp, RampEvidence, RampPlan, RampState};
 pub use self::reconcile::{ActiveDomains, Reconciler, Rules};
+pub use self::record_key::RecordKey;
 #[doc(hidden)]
 pub use self::redis::{BOOK_SCRIPT, CONTROL_SCRIPT};
 pub use self::status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus};

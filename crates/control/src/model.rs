@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::task::JoinError;
 use tollgate_core::clock::now_ms;
 
-use crate::RecordView;
 use crate::bounds::{MAX_VERSION_BYTES, truncated};
 
 /// Rule files by name, relative to the directory of rules: `edge.yaml`, `teams/search.yaml`.
@@ -146,10 +146,11 @@ pub enum ControlError {
         current: Box<Version>,
     },
     /// The record is another one than the one that a change is based on.
-    #[error("{}", stale_text(.current.as_deref()))]
+    #[error("{found}; expected the revision that the change is based on")]
     StaleRecord {
-        /// The present record, if there is one.
-        current: Option<Box<RecordView>>,
+        found: String,
+        /// The present record as the API shows it, if there is one.
+        current: Option<Value>,
     },
     /// Rules from a directory or a control plane are changed there.
     #[error("the rules come from files; change them there")]
@@ -173,16 +174,6 @@ pub enum ControlError {
     Unavailable(String),
     #[error("malformed data in the control store: {0}")]
     Malformed(String),
-}
-
-fn stale_text(current: Option<&RecordView>) -> String {
-    let found = match current {
-        Some(RecordView { revision, record, .. }) => {
-            format!("revision {revision} of the record is current, made by {}", record.author())
-        }
-        None => "there is no such record now".to_owned(),
-    };
-    found + "; expected the revision that the change is based on"
 }
 
 /// Result of a read or a change.

@@ -128,16 +128,18 @@ impl Stated {
         let expires_at_ms = expires_at(created_at_ms, self.expires_in_s)?;
         let (reason, author) = (reason.to_owned(), caller.name.to_string());
         let record = match self.kind {
-            StatedKind::Override { domain, rule, descriptor, rate_limit } => Record::Override(OverrideEntry {
-                domain,
-                rule,
-                descriptor,
-                rate_limit,
-                reason,
-                author,
-                created_at_ms,
-                expires_at_ms,
-            }),
+            StatedKind::Override { domain, rule, descriptor, rate_limit } => {
+                Record::Override(OverrideEntry {
+                    domain,
+                    rule,
+                    descriptor,
+                    rate_limit,
+                    reason,
+                    author,
+                    created_at_ms,
+                    expires_at_ms,
+                })
+            }
             StatedKind::ListEntry { list, domain, descriptor } => Record::ListEntry(ListEntry {
                 list,
                 domain,
@@ -348,7 +350,7 @@ pub(super) async fn remove(
 ) -> ApiResult {
     let control = &api.parts.control;
     let found = match limits::read(control.record_at(key, base)).await {
-        Err(ControlError::StaleRecord { current: None }) => None,
+        Err(ControlError::StaleRecord { current: None, .. }) => None,
         found => found?,
     };
     let RecordView { record, .. } = found.ok_or_else(unknown)?;

@@ -185,7 +185,7 @@ impl ApiError {
     fn details(&self) -> Option<Value> {
         match self {
             Self::Control(ControlError::Stale { current }) => Some(json!({ "current": current })),
-            Self::Control(ControlError::StaleRecord { current }) => Some(json!({ "current": current })),
+            Self::Control(ControlError::StaleRecord { current, .. }) => Some(json!({ "current": current })),
             Self::Invalid(invalid) => Some(json!({ "problems": invalid.problems, "report": invalid.report })),
             Self::NeedsForce(violations) => Some(json!({ "reasons": violations })),
             _ => None,

@@ -1,7 +1,7 @@
 //! Changes that operators, or the system for them, request.
 
-use super::{Record, RecordKey};
-use crate::AuditEntry;
+use super::Record;
+use crate::{AuditEntry, RecordKey};
 
 /// Condition of a change on the record that its key has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

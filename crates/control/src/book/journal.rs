@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tollgate_runtime::{bounded_file, redact};
 
+use super::Record;
 use super::records::{Book, BookHead, RecordChange};
-use super::{Record, RecordKey};
+use crate::RecordKey;
 use crate::state_file::{self, FILE_MODE, sibling};
 
 /// Format version of the file.

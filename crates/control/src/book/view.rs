@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Record, RecordKey, RecordKind, is_active};
+use super::{Record, RecordKind, is_active};
+use crate::{ControlError, RecordKey};
 
 /// A record with its key and revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +22,20 @@ pub struct RecordView {
 impl RecordView {
     pub(crate) fn new(revision: u64, record: Record) -> Self {
         Self { key: record.key(), revision, record, problem: None }
+    }
+
+    /// The error of a change that is based on another record than the present one.
+    pub(crate) fn stale(current: Option<&Self>) -> ControlError {
+        let found = match current {
+            Some(Self { revision, record, .. }) => {
+                format!("revision {revision} of the record is current, made by {}", record.author())
+            }
+            None => "there is no such record now".to_owned(),
+        };
+        ControlError::StaleRecord {
+            found,
+            current: current.and_then(|current| serde_json::to_value(current).ok()),
+        }
     }
 }
 

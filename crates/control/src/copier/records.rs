@@ -13,7 +13,8 @@ use std::{collections::HashMap, time::Duration};
 
 use super::ReadRules;
 use crate::Control;
-use crate::book::{BookName, RecordChange, RecordKey};
+use crate::RecordKey;
+use crate::book::{BookName, RecordChange};
 use crate::copies::{CopyClaim, RecordsHead, RecordsPage, audit, source_in};
 use crate::redis::book::{self, CopySources, CopyStep, STEP_CHANGES};
 

@@ -44,7 +44,7 @@ impl Control {
         let replica = self.0.book(book);
         replica.wait_for(revision).await;
         let current = replica.with(|book| book.view(key, now_ms()));
-        ControlError::StaleRecord { current: current.map(Box::new) }
+        RecordView::stale(current.as_ref())
     }
 
     /// Makes changes, those of the system's book each if it can be made; returns the last revision and the result of each.
@@ -126,9 +126,7 @@ impl Control {
         let current = self.record(key).await?;
         let revision = current.as_ref().map_or(0, |current| current.revision);
         match base {
-            Some(base) if base != revision => {
-                Err(ControlError::StaleRecord { current: current.map(Box::new) })
-            }
+            Some(base) if base != revision => Err(RecordView::stale(current.as_ref())),
             _ => Ok(current),
         }
     }
@@ -233,7 +231,7 @@ impl Control {
 /// Whether a change was made: not if its record was removed meanwhile.
 fn is_made(made: ControlResult<u64>) -> ControlResult<bool> {
     match made {
-        Err(ControlError::StaleRecord { current: None }) => Ok(false),
+        Err(ControlError::StaleRecord { current: None, .. }) => Ok(false),
         made => made.map(|_| true),
     }
 }

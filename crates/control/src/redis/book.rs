@@ -4,7 +4,8 @@ use std::fmt;
 
 use super::reply::{Parts, argument, malformed, parse, read_json, result_of, to_json};
 use super::script_client::{Operation, ScriptClient};
-use crate::book::{BookHead, BookName, ChangeResult, Expected, NewChange, Record, RecordChange, RecordKey};
+use crate::RecordKey;
+use crate::book::{BookHead, BookName, ChangeResult, Expected, NewChange, Record, RecordChange};
 use crate::{
     AuditEntry, ControlError, ControlResult,
     copies::CopiedChange,

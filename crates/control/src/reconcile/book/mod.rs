@@ -58,6 +58,14 @@ struct Active {
     failures: Vec<String>,
 }
 
+/// What a heartbeat calls for, of one book.
+struct Step {
+    name: BookName,
+    plan: Plan,
+    held: BookHead,
+    store: BookHead,
+}
+
 /// Records that were activated.
 #[derive(Debug)]
 struct Activated {
@@ -101,25 +109,12 @@ impl BookReconciler {
         if self.lifted_bans.replace(head.lifted_bans).is_some_and(|before| before != head.lifted_bans) {
             recheck_bans();
         }
-        let epochs = std::mem::replace(&mut self.epochs, [0, 1].map(|at| Some(head.books[at].epoch)));
+        let steps = self.steps(head);
         self.is_behind = !self.task.is_idle();
         if self.is_behind {
             return;
         }
-        let plan = |((name, store), epoch): ((BookName, &BookHead), Option<u64>)| {
-            let held = self.control.0.book(name).head();
-            let is_new_epoch = held.revision > 0 && epoch.is_some_and(|epoch| epoch != store.epoch);
-            let plan = match (&self.control.0.backend, Plan::of(&held, store)) {
-                // Each step of a restoration begins an epoch: all is fetched after the last one.
-                (Backend::Redis(_), Plan::Everything) if is_new_epoch => Plan::Nothing,
-                (Backend::Redis(_), plan) => plan,
-                // A store in this process is what the instance holds.
-                (Backend::Memory(_), _) => Plan::Nothing,
-            };
-            (name, plan, held, store.clone())
-        };
-        let steps: Vec<_> = BookName::ALL.into_iter().zip(&head.books).zip(epochs).map(plan).collect();
-        if steps.iter().all(|(_, plan, ..)| *plan == Plan::Nothing) {
+        if steps.iter().all(|step| step.plan == Plan::Nothing) {
             self.control.0.books().iter().for_each(|book| book.loaded());
             self.active.failures.clear();
             if self.stamps() != self.active.stamps {
@@ -133,7 +128,7 @@ impl BookReconciler {
         let mut active = self.active.clone();
         (active.unreadable, active.failures) = Default::default();
         self.task.start(async move {
-            for (name, plan, held, store) in steps {
+            for Step { name, plan, held, store } in steps {
                 match apply(&control, name, plan, held, &store).await {
                     Ok(problems) => {
                         control.0.book(name).loaded();
@@ -147,6 +142,27 @@ impl BookReconciler {
             let activated = activate(control, status, snapshot, active).await?;
             Ok(Activated { was_read: true, ..activated })
         });
+    }
+
+    /// The step of each book that a heartbeat calls for.
+    fn steps(&mut self, head: &StoreHead) -> [Step; 2] {
+        let step = |name, store: &BookHead, epoch: Option<u64>| {
+            let held = self.control.0.book(name).head();
+            let is_new_epoch = held.revision > 0 && epoch.is_some_and(|epoch| epoch != store.epoch);
+            let plan = match (&self.control.0.backend, Plan::of(&held, store)) {
+                // Each step of a restoration begins an epoch: all is fetched after the last one.
+                (Backend::Redis(_), Plan::Everything) if is_new_epoch => Plan::Nothing,
+                (Backend::Redis(_), plan) => plan,
+                // A store in this process is what the instance holds.
+                (Backend::Memory(_), _) => Plan::Nothing,
+            };
+            Step { name, plan, held, store: store.clone() }
+        };
+        let ([operators, system], [before, system_before]) = (&head.books, self.epochs);
+        let steps =
+            [step(BookName::Operators, operators, before), step(BookName::System, system, system_before)];
+        self.epochs = [Some(operators.epoch), Some(system.epoch)];
+        steps
     }
 
     /// Activates the records of this instance again, without those that have ended.

@@ -6,10 +6,12 @@ use tokio::time::sleep;
 use tokio::{sync::mpsc, task::spawn_blocking};
 use tollgate_core::clock::now_ms;
 
-use crate::book::{Book, BookHead, BookName, RecordKey};
+use crate::book::{Book, BookHead, BookName, BookReplica};
 use crate::redis::Redis;
 use crate::redis::book::{self, ChangesPage, Omitted};
-use crate::{AuditEntry, Control, ControlError, ControlResult, handle::Backend, metrics, stored::Restore};
+use crate::{
+    AuditEntry, Control, ControlError, ControlResult, RecordKey, handle::Backend, metrics, stored::Restore,
+};
 
 /// Number of records for each millisecond over which instances spread the restoration of lost ones, and the longest
 /// spread.
@@ -163,42 +165,15 @@ async fn fetch_everything(
     store: &BookHead,
     least: Option<u64>,
 ) -> ControlResult<Option<Vec<String>>> {
-    let (pages, mut fetched) = mpsc::channel::<ChangesPage>(PAGES_AHEAD);
-    let control = control.clone();
+    let (pages, fetched) = mpsc::channel(PAGES_AHEAD);
+    let (control, requires_all) = (control.clone(), least.is_some());
     // A page is read while the store makes the next one.
-    let replaced = spawn_blocking(move || {
-        let (mut omitted, mut book, mut is_first) = (Vec::new(), Book::default(), true);
-        while let Some(page) = fetched.blocking_recv() {
-            let (head, is_last) = (page.head.clone(), page.next.is_none());
-            let (changes, unreadable) = page.changes();
-            omitted.extend(unreadable);
-            for change in changes {
-                let key = change.key.to_string();
-                // An invalid one, which a newer release may have written, is omitted.
-                if let Err(reason) = book.apply(change) {
-                    omitted.push(Omitted { key, reason });
-                }
-            }
-            book.head = if is_first { head } else { head.in_epoch_of(&book.head) };
-            is_first = false;
-            if is_last {
-                let held = control.0.book(name);
-                // One that is omitted may be later than the one that is held.
-                let is_omitted = |key: RecordKey| omitted.iter().any(|omitted| omitted.key == key.to_string());
-                let has_all = |held: &Book| book.missing_of(held, now_ms()).all(is_omitted);
-                if least.is_some() && !held.with(has_all) {
-                    return None;
-                }
-                return Some(omitted.iter().map(ToString::to_string).chain(held.replace(book)).collect());
-            }
-        }
-        // The store did not respond.
-        Some(Vec::new())
-    });
+    let replaced = spawn_blocking(move || replace_by(fetched, control.0.book(name), requires_all));
     let (mut next, mut before) = (Some(0), None);
     while let Some(from) = next {
         let page = book::since(&redis.client, name, from, false).await?;
-        let expected = before.unwrap_or_else(|| BookHead { revision: least.unwrap_or(store.revision), ..page.head.clone() });
+        let expected = before
+            .unwrap_or_else(|| BookHead { revision: least.unwrap_or(store.revision), ..page.head.clone() });
         before = Some(continued(&expected, &page)?);
         next = page.next;
         if pages.send(page).await.is_err() {
@@ -208,6 +183,40 @@ async fn fetch_everything(
     }
     drop(pages);
     Ok(replaced.await?)
+}
+
+/// Replaces all that is held by the pages of a store, and returns why some records are omitted; `None` if it `requires_all` that
+/// is held, and some is missing. Replaces nothing if the store did not reply to the end. Slow.
+fn replace_by(
+    mut pages: mpsc::Receiver<ChangesPage>,
+    held: &BookReplica,
+    requires_all: bool,
+) -> Option<Vec<String>> {
+    let (mut omitted, mut book, mut is_first) = (Vec::new(), Book::default(), true);
+    while let Some(page) = pages.blocking_recv() {
+        let (head, is_last) = (page.head.clone(), page.next.is_none());
+        let (changes, unreadable) = page.changes();
+        omitted.extend(unreadable);
+        for change in changes {
+            let key = change.key.to_string();
+            // An invalid one, which a newer release may have written, is omitted.
+            if let Err(reason) = book.apply(change) {
+                omitted.push(Omitted { key, reason });
+            }
+        }
+        book.head = if is_first { head } else { head.in_epoch_of(&book.head) };
+        is_first = false;
+        if is_last {
+            // One that is omitted may be later than the one that is held.
+            let is_omitted = |key: RecordKey| omitted.iter().any(|omitted| omitted.key == key.to_string());
+            let has_all = |held: &Book| book.missing_of(held, now_ms()).all(is_omitted);
+            if requires_all && !held.with(has_all) {
+                return None;
+            }
+            return Some(omitted.iter().map(ToString::to_string).chain(held.replace(book)).collect());
+        }
+    }
+    Some(Vec::new())
 }
 
 /// Restores what the store has lost, or what was set over another store, without what has a later revision there: all with

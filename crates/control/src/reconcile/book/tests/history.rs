@@ -9,7 +9,8 @@ use tollgate_rules::List;
 use tollgate_store::redis::{RedisSettings, Script};
 
 use super::super::*;
-use crate::book::{ChangeResult, Expected, NewChange, Record, RecordKey};
+use crate::RecordKey;
+use crate::book::{ChangeResult, Expected, NewChange, Record};
 use crate::model::SYSTEM_AUTHOR;
 use crate::redis::{BOOK_KEYS, Redis, book};
 use crate::{Action, AuditEntry, AutomaticEntry, AutomaticMode, Instance, ListEntry, RulesSource};
