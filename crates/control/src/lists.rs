@@ -4,9 +4,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::EnforcedShare;
 use tollgate_rules::{ALL_NAMES, List, Listing, ListingError, Lists, SwitchMode};
 
-use crate::bounds::{MAX_NAME_BYTES, MAX_PAIRS, MAX_VALUE_BYTES, truncated};
-use crate::model::{check_count, check_size};
-use crate::{AutomaticEntry, AutomaticMode, ControlResult, ListPair, Ramp, RecordKey, pairs::pairs_text};
+use crate::{AutomaticEntry, AutomaticMode, ListPair, Ramp, RecordKey, pairs::pairs_text};
 
 /// An entry of a list, as an operator wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,19 +142,6 @@ impl ListEntry {
     pub(super) fn subject(&self) -> String {
         format!("{} {} {}", self.list.name(), self.domain, pairs_text(&self.descriptor))
     }
-
-    /// The entry with bounded texts, if it may be stored.
-    pub(super) fn bounded(mut self) -> ControlResult<Self> {
-        check_size("a domain", self.domain.len(), MAX_VALUE_BYTES)?;
-        check_count("pairs of an entry", self.descriptor.len(), MAX_PAIRS)?;
-        for pair in &self.descriptor {
-            check_size("a key", pair.key.len(), MAX_VALUE_BYTES)?;
-            check_size("a value", pair.value.len(), MAX_VALUE_BYTES)?;
-        }
-        self.reason = truncated(self.reason);
-        self.author = truncated(self.author);
-        Ok(self)
-    }
 }
 
 impl Switch {
@@ -167,15 +152,6 @@ impl Switch {
             None => self.mode.name().to_owned(),
         };
         format!("{mode} {} {}", self.domain, self.rule)
-    }
-
-    /// The switch with bounded texts, if it may be stored.
-    pub(super) fn bounded(mut self) -> ControlResult<Self> {
-        check_size("a domain", self.domain.len(), MAX_NAME_BYTES)?;
-        check_size("a rule", self.rule.len(), MAX_NAME_BYTES)?;
-        self.reason = truncated(self.reason);
-        self.author = truncated(self.author);
-        Ok(self)
     }
 }
 

@@ -7,8 +7,7 @@ use serde_json::{Map, Value};
 use tollgate_directory::Fingerprint;
 use tollgate_rules::{OverrideId, OverrideKey, RuleOverride};
 
-use crate::bounds::{MAX_NAME_BYTES, truncated};
-use crate::{ControlResult, Pair, model::check_size, pairs::pairs_text};
+use crate::{Pair, pairs::pairs_text};
 
 /// Maximum size of the `rate_limit` of an override as JSON, in bytes.
 const MAX_LIMIT_BYTES: usize = 2_048;
@@ -92,15 +91,6 @@ impl OverrideEntry {
         let key = self.key_text();
         let separator = if key.is_empty() { "" } else { " " };
         format!("override {} {}{separator}{key}: {}", self.domain, self.rule, self.limit_text())
-    }
-
-    /// The entry with bounded texts, if it may be stored.
-    pub(crate) fn bounded(mut self) -> ControlResult<Self> {
-        check_size("a domain", self.domain.len(), MAX_NAME_BYTES)?;
-        check_size("a rule", self.rule.len(), MAX_NAME_BYTES)?;
-        self.reason = truncated(self.reason);
-        self.author = truncated(self.author);
-        Ok(self)
     }
 }
 

@@ -58,7 +58,7 @@ struct Active {
     failures: Vec<String>,
 }
 
-/// What a heartbeat calls for, of one book.
+/// Step of one book that a heartbeat calls for.
 struct Step {
     name: BookName,
     plan: Plan,
