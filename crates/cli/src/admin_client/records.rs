@@ -94,7 +94,9 @@ fn list(api: &ApiClient, query: &RecordQuery) -> Result<CommandOutput, ClientErr
             ("REASON", |view| Row::of(view).reason_or_problem()),
         ],
     );
-    json["records"] = json!(records);
+    if let Some(fields) = json.as_object_mut() {
+        fields.insert("records".to_owned(), json!(records));
+    }
     Ok(CommandOutput { text: table + more, json })
 }
 
