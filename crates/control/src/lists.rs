@@ -133,9 +133,10 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
 impl ListEntry {
     /// Its key as a record. The order of the pairs has no meaning.
     pub fn record_key(&self) -> RecordKey {
-        let mut pairs: Vec<String> = self.descriptor.iter().map(ToString::to_string).collect();
+        let mut pairs: Vec<_> = self.descriptor.iter().map(ListPair::texts).collect();
         pairs.sort_unstable();
-        RecordKey::of_entry(self.list, &self.domain, &pairs.join(","))
+        let texts = [self.list.name(), &self.domain].into_iter().chain(pairs.into_iter().flatten());
+        RecordKey::of("list entry", texts)
     }
 
     /// The entry as the subject of an audit log entry.

@@ -112,12 +112,10 @@ impl Record {
     /// Its key.
     pub fn key(&self) -> RecordKey {
         match self {
-            Self::Override(entry) => {
-                RecordKey(OverrideEntry::id_of(&entry.domain, &entry.rule, &entry.descriptor).0)
-            }
+            Self::Override(entry) => entry.record_key(),
             Self::ListEntry(entry) => entry.record_key(),
             Self::Automatic(entry) => entry.record_key(),
-            Self::Switch(switch) => RecordKey::of_switch(&switch.domain, &switch.rule),
+            Self::Switch(switch) => RecordKey::of("switch", [&*switch.domain, &switch.rule]),
         }
     }
 
@@ -199,6 +197,6 @@ impl Record {
 }
 
 /// Whether a record with this end has not ended.
-fn is_active(ends_at_ms: Option<u64>, now_ms: u64) -> bool {
+pub(crate) fn is_active(ends_at_ms: Option<u64>, now_ms: u64) -> bool {
     ends_at_ms.is_none_or(|end| now_ms < end)
 }
