@@ -76,7 +76,7 @@ pub(crate) enum ApiError {
     /// A limit that the request states is invalid; contains the reason.
     #[error("{0}")]
     InvalidLimit(String),
-    /// The rules, or an entry of a list, violate a guardrail.
+    /// The rules, or records, violate a guardrail.
     #[error("refused by guardrails; set `force` to apply anyway")]
     NeedsForce(Vec<Violation>),
     /// The control store refused the request or failed.
@@ -93,7 +93,7 @@ pub(crate) enum ApiError {
     Internal,
 }
 
-/// A guardrail that proposed rules violate.
+/// A guardrail that proposed rules or records violate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Violation {
     pub(super) code: ViolationCode,
