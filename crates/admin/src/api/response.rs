@@ -20,11 +20,6 @@ pub(super) fn json(value: &impl Serialize) -> ApiResult {
     Ok(respond(StatusCode::OK, Bytes::from(to_vec(value)?)))
 }
 
-/// A 201 response.
-pub(super) fn created(value: &impl Serialize) -> ApiResult {
-    Ok(respond(StatusCode::CREATED, Bytes::from(to_vec(value)?)))
-}
-
 /// The error of guardrails that a change violates, if any.
 pub(super) fn require_force(violations: Vec<Violation>) -> Result<(), ApiError> {
     if violations.is_empty() { Ok(()) } else { Err(ApiError::NeedsForce(violations)) }
