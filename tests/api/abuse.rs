@@ -163,6 +163,9 @@ async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exem
     for number in 0..3 {
         until("every instance denies it", 20, || !fleet.is_limited(number, "abusive-7")).await;
     }
+    let request = json!({"domain": "web", "descriptors": [k("abusive-7")]});
+    let tried = fleet.admin(2).done("POST", "/try", &request, 200);
+    assert_eq!((&tried["is_over_limit"], &tried["descriptors"][0]["listed"]), (&json!(true), entry));
     let path = format!("/records/{}", entry["key"].as_str().expect("a key"));
     let reason = json!({"reason": "our own crawler", "expires_in_s": 600});
     let exempt = fleet.admin(1).done("POST", &format!("{path}/exempt"), &reason, 200);

@@ -83,7 +83,7 @@ fn values_that_are_not_known_as_a_whole_are_refused() {
     let talker = talkers(&admin, 1).remove(0);
     assert!(talker["descriptor"].is_null() && talker["key"].as_str().is_some_and(|key| key.ends_with('…')));
     let whole = deny(&json!([{"key": "k", "value": long, "match": "exact"}]));
-    assert_eq!(code(&admin.try_put(&whole)), (400, "bad_request"));
+    assert_eq!(code(&admin.try_put(&whole)), (422, "invalid"));
     let unknown = deny(&json!([{"key": "k", "value": "x", "match": "regex"}]));
     assert_eq!(code(&admin.try_put(&unknown)), (400, "bad_request"));
     let prefix = deny(&json!([{"key": "k", "value": format!("{}*", "x".repeat(200)), "match": "pattern"}]));

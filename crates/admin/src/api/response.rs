@@ -68,7 +68,7 @@ pub(crate) enum ApiError {
     /// The rules are invalid.
     #[error("the rules are invalid")]
     Invalid(Box<Invalid>),
-    /// A limit that the request states is invalid; contains the reason.
+    /// A limit or a record that the request states is invalid; contains the reason.
     #[error("{0}")]
     InvalidLimit(String),
     /// The rules, or records, violate a guardrail.
