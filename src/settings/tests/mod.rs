@@ -302,7 +302,7 @@ fn an_error_shows_the_whole_name_the_text_and_the_expected_form() {
         ),
         ("top --limit 0", "--limit: `0` is invalid; expected a whole number from 1 to 100"),
         (
-            "switch set shadow --domain d --rule r --reason x --enforce-percent 2O",
+            "record switch shadow --domain d --rule r --reason x --enforce-percent 2O",
             "`2O` is invalid; expected a percentage",
         ),
         ("rules rollback one", "<NUMBER>: `one` is invalid; expected a whole number"),
