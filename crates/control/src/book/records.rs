@@ -294,13 +294,13 @@ impl Book {
         (found.into_iter().filter_map(|key| self.view(key, now_ms)).collect(), next)
     }
 
-    /// The records of another book with later revisions than the floor of this one that have not ended at `now_ms`, of which this
-    /// book has neither the same nor a later change.
+    /// The records and removals of another book with later revisions than the floor of this one, of which this book has neither
+    /// the same nor a later change. A record that has ended at `now_ms` counts as removed.
     pub(crate) fn missing_of(&self, other: &Self, now_ms: u64) -> impl Iterator<Item = RecordKey> {
         let changes = other.revisions_since(self.head.floor, now_ms);
-        changes.filter_map(|(revision, key, is_put)| {
+        changes.filter_map(|(revision, key, _)| {
             let known = self.revision_of(key, 0).or(self.removals.get(&key).copied());
-            known.map_or(is_put, |known| known < revision).then_some(key)
+            known.is_none_or(|known| known < revision).then_some(key)
         })
     }
 
