@@ -49,7 +49,7 @@ pub(super) async fn start_with<T: UnaryService>(
     components.add("the trace exporter", traces);
 
     let regions = Regions::load(&mut settings)?;
-    let services = ServiceFactory::new(&settings, &regions, tracer);
+    let services = ServiceFactory::new(&settings, regions.layer.clone(), regions.shares.clone(), tracer);
     let (open, view) = (opener(services.clone()), regions.view.clone());
     let ServiceFactory { stores, readiness, observations, .. } = &services;
     let (instance, sources) = load_rules(&settings, readiness, &regions, &components.panicked).await?;

@@ -22,7 +22,6 @@ use tollgate_store::{
 };
 use tollgate_telemetry::traces::Tracer;
 
-use super::regions::Regions;
 use crate::settings::Settings;
 
 /// Minimum store timeout of the admin API and of loans, which delay no rate-limit calls.
@@ -177,8 +176,14 @@ pub(super) struct ServiceFactory {
 }
 
 impl ServiceFactory {
-    pub(super) fn new(settings: &Settings, regions: &Regions, tracer: Option<Tracer>) -> Self {
-        let (stores, shares) = (Stores::new(settings, regions.layer.clone()), regions.shares.clone());
+    /// Services with these `shares`, on a store behind `layer`, if it is given.
+    pub(super) fn new(
+        settings: &Settings,
+        layer: Option<StoreLayer>,
+        shares: OwnShares,
+        tracer: Option<Tracer>,
+    ) -> Self {
+        let stores = Stores::new(settings, layer);
         // Each worker opens a store, and so does the HTTP port.
         let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
         let (observations, is_shared) = (Observations::default(), Arc::default());
