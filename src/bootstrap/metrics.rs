@@ -1,10 +1,11 @@
 //! All metrics of the program, those of the process itself, and their maintenance.
 
 use std::sync::{Arc, OnceLock, Weak};
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeMetrics};
+use tokio::time::{self, MissedTickBehavior};
 use tollgate_control as control;
 use tollgate_core::clock::Clock;
 use tollgate_envoyproxy::stats as envoyproxy_stats;
@@ -99,10 +100,15 @@ pub fn catalogue() -> Vec<Declared> {
     declared
 }
 
-/// Samples the history, and evicts series that are not used any more; to be called every [`history::INTERVAL_S`].
-pub(super) fn maintain() {
-    history::sample();
-    series::evict_unused();
+/// Samples the history, and evicts series that are not used any more. Never returns.
+pub(super) async fn maintain() -> Infallible {
+    let mut ticks = time::interval(Duration::from_secs(history::INTERVAL_S));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        history::sample();
+        series::evict_unused();
+    }
 }
 
 /// Counts a panic on a thread of that kind.
@@ -213,14 +219,14 @@ mod tests {
         runtime.block_on(async {
             thread::sleep(work);
             // The time is taken when the thread waits.
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            time::sleep(Duration::from_millis(1)).await;
         });
         let after_work = busy().expect("listed");
         assert!(after_work >= work, "{after_work:?}");
         // A thread that is suspended by the operating system counts as busy, so that it may take several attempts.
         let waits_mostly = || {
             let (before, began) = (busy(), Instant::now());
-            runtime.block_on(async { tokio::time::sleep(Duration::from_millis(20)).await });
+            runtime.block_on(async { time::sleep(Duration::from_millis(20)).await });
             let worked = busy().zip(before).map(|(after, before)| after.saturating_sub(before));
             worked.expect("listed") < began.elapsed() / 2
         };

@@ -1,4 +1,4 @@
-//! Composition root: assembles the server from settings, starts it, and shuts it down in order.
+//! Composition root: assembles the server from settings, starts it, and shuts it down in order. `start.rs` has the order.
 //!
 //! ```text
 //! main runtime: acceptor ──> balancer ──┬──> worker 0: its own runtime, service and store
@@ -10,6 +10,7 @@
 //! crosses threads.
 
 mod activation;
+mod components;
 mod metrics;
 mod ports;
 mod regions;
@@ -21,8 +22,9 @@ mod start;
 mod stores;
 mod workers;
 
+pub use self::components::ComponentFailure;
+pub use self::metrics::catalogue;
 pub use self::run::{RunError, run};
-pub use self::{metrics::catalogue, running::Running, workers::WorkerLost};
 
 use std::{io, sync::Arc};
 
@@ -61,10 +63,10 @@ pub enum StartError {
     Tls(#[from] TlsError),
     /// The operating system refused a resource, such as a thread.
     #[error("operating system error: {0}")]
-    System(#[source] io::Error),
-    /// A worker ended before it was ready.
+    System(#[from] io::Error),
+    /// A component ended before it was ready.
     #[error(transparent)]
-    Worker(#[from] WorkerLost),
+    Component(#[from] ComponentFailure),
     /// The embedded message descriptors are broken.
     #[error(transparent)]
     Descriptors(#[from] DescriptorError),

@@ -1,20 +1,23 @@
 //! Opening and serving of the ports, with the routes of HTTP.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr};
 
 use axum::Router;
-use futures_util::future::{join_all, select_all};
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::timeout;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 use tollgate_admin::{AdminParts, ApiParts, JsonSource, Tokens};
 use tollgate_metrics::Exporter;
 use tollgate_serve::grpc::{listener::Listener, unary::UnaryService};
 use tollgate_serve::http::{self, ConnectionLimits, DescriptorError, HttpPort, PublicParts};
 use tollgate_serve::net::Port;
 use tollgate_serve::net::tls::{Tls, TlsSettings};
+use tollgate_store::StoreError;
 
-use super::{Instance, StartError, stores::AdminStore};
+use super::components::{Component, MIN_STOP_TIMEOUT};
+use super::{Instance, StartError, stores::ServiceFactory};
 use crate::settings::Settings;
 
 /// Open ports that are not served yet: connections wait in the backlog.
@@ -22,11 +25,17 @@ use crate::settings::Settings;
 pub(super) struct Ports {
     pub(super) grpc: Listener,
     pub(super) grpc_tls: Option<Tls>,
-    pub(super) http: HttpPort,
-    pub(super) metrics: Option<HttpPort>,
-    pub(super) admin: Option<(HttpPort, Option<Tokens>)>,
+    pub(super) http: HttpPorts,
     /// Tasks that reload certificates and tokens; aborted on drop.
     pub(super) reloads: JoinSet<()>,
+}
+
+/// Open ports of HTTP.
+#[derive(Debug)]
+pub(super) struct HttpPorts {
+    public: HttpPort,
+    metrics: Option<HttpPort>,
+    admin: Option<(HttpPort, Option<Tokens>)>,
 }
 
 /// Reads the certificates of a port with TLS, and adds the task that reloads them.
@@ -45,7 +54,7 @@ impl Ports {
         let http_tls = load_tls(&mut reloads, settings.http.tls())?;
         let listen = &settings.grpc.listen;
         let grpc = Listener::bind(listen).await.map_err(|error| listen_error(Port::Grpc, listen, error))?;
-        let http = http_port(Port::Http, settings.http.address, http_tls, settings).await?;
+        let public = http_port(Port::Http, settings.http.address, http_tls, settings).await?;
         let metrics = match &settings.http.metrics {
             Some(metrics) => Some(http_port(Port::Metrics, metrics.address, None, settings).await?),
             None => None,
@@ -63,7 +72,7 @@ impl Ports {
             },
             None => None,
         };
-        Ok(Self { grpc, grpc_tls, http, metrics, admin, reloads })
+        Ok(Self { grpc, grpc_tls, http: HttpPorts { public, metrics, admin }, reloads })
     }
 }
 
@@ -99,54 +108,76 @@ fn listen_error(port: Port, address: &dyn ToString, error: io::Error) -> StartEr
     StartError::Listen { port, address: address.to_string(), error }
 }
 
-/// HTTP ports that are being served; the public one is the first.
-#[derive(Debug)]
-pub(super) struct ServedPorts(Vec<ServedPort>);
+impl HttpPorts {
+    /// The ports with their addresses.
+    pub(super) fn addresses(&self) -> io::Result<Vec<(Port, SocketAddr)>> {
+        let admin = self.admin.as_ref().map(|(port, _)| port);
+        let open = [Some(&self.public), self.metrics.as_ref(), admin].into_iter().flatten();
+        open.map(|open| Ok((open.port, open.address()?))).collect()
+    }
 
-#[derive(Debug)]
-struct ServedPort {
-    port: Port,
-    address: SocketAddr,
-    task: JoinHandle<()>,
+    /// Serves the ports, with `rate_limit` behind `/json`, as soon as `all_started` is cancelled: who gets a response may
+    /// rely on all components. Returns them with their names.
+    pub(super) fn serve<T: UnaryService>(
+        self,
+        routes: Routes<'_>,
+        rate_limit: T,
+        all_started: &CancellationToken,
+    ) -> Result<Vec<(&'static str, ServedPort)>, StartError> {
+        let public = (self.public, routes.public(rate_limit)?);
+        let metrics = self.metrics.zip(routes.metrics());
+        let admin = self.admin.map(|(port, tokens)| routes.admin(tokens).map(|router| (port, router)));
+        let serve = |(name, port): (_, Option<(HttpPort, Router)>)| {
+            let ((port, router), all_started) = (port?, all_started.clone());
+            let served = ServedPort::start(|stop| async move {
+                all_started.cancelled().await;
+                port.serve(router, stop).await;
+            });
+            Some((name, served))
+        };
+        let ports = [
+            ("the HTTP port", Some(public)),
+            ("the metrics port", metrics),
+            ("the admin port", admin.transpose()?),
+        ];
+        Ok(ports.into_iter().filter_map(serve).collect())
+    }
+}
+
+/// Task that serves a port until it is stopped.
+pub(super) struct ServedPort {
+    task: AbortOnDropHandle<()>,
     stop: DropGuard,
 }
 
-impl ServedPorts {
-    /// Serves each port with its routes on the current runtime.
-    pub(super) fn serve(ports: impl IntoIterator<Item = (HttpPort, Router)>) -> io::Result<Self> {
-        let serve = |(port, router): (HttpPort, Router)| {
-            let (name, address, stop) = (port.port, port.address()?, CancellationToken::new());
-            let task = tokio::spawn(port.serve(router, stop.clone()));
-            Ok(ServedPort { port: name, address, task, stop: stop.drop_guard() })
-        };
-        ports.into_iter().map(serve).collect::<io::Result<_>>().map(Self)
+impl ServedPort {
+    /// Starts the task on the current runtime; it ends when the token is cancelled.
+    pub(super) fn start<F: Future<Output = ()> + Send + 'static>(
+        serve: impl FnOnce(CancellationToken) -> F,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(serve(stop.clone()));
+        Self { task: AbortOnDropHandle::new(task), stop: stop.drop_guard() }
+    }
+}
+
+impl Component for ServedPort {
+    fn failed(&mut self) -> BoxFuture<'_, ()> {
+        // Only a panic ends it, which is logged.
+        (&mut self.task).map(drop).boxed()
     }
 
-    /// Address of a port, if it is open.
-    pub(super) fn address(&self, port: Port) -> Option<SocketAddr> {
-        self.0.iter().find(|served| served.port == port).map(|served| served.address)
-    }
-
-    /// Completes when serving of a port ends, which only a panic causes, and returns its name.
-    pub(super) async fn failed(&mut self) -> &'static str {
-        // The panic is logged.
-        let (_, at, _) = select_all(self.0.iter_mut().map(|served| &mut served.task)).await;
-        match self.0.get(at).map(|served| served.port) {
-            Some(Port::Metrics) => "metrics port",
-            Some(Port::Admin) => "admin port",
-            _ => "HTTP port",
-        }
-    }
-
-    /// Finishes the requests in flight, and aborts those that take longer than `limit`.
-    pub(super) async fn stop(self, limit: Duration) {
-        let stop = async |ServedPort { mut task, stop, .. }: ServedPort| {
-            drop(stop);
-            if !task.is_finished() && timeout(limit, &mut task).await.is_err() {
-                task.abort();
+    fn stop(self: Box<Self>, deadline: Instant) -> BoxFuture<'static, ()> {
+        let Self { task, stop } = *self;
+        drop(stop);
+        let limit = deadline.max(Instant::now() + MIN_STOP_TIMEOUT);
+        let stop = async move {
+            if !task.is_finished() {
+                // Past the limit, the task is aborted.
+                let _ = timeout_at(limit, task).await;
             }
         };
-        join_all(self.0.into_iter().map(stop)).await;
+        stop.boxed()
     }
 }
 
@@ -155,34 +186,32 @@ pub(super) struct Routes<'a> {
     pub(super) settings: &'a Settings,
     pub(super) instance: &'a Instance,
     /// Rendered by `/metrics`.
-    pub(super) exporter: Option<&'a Exporter>,
+    pub(super) exporter: Option<Exporter>,
+    pub(super) services: &'a ServiceFactory,
+    /// The regions as the admin API shows them.
+    pub(super) view: Option<JsonSource>,
 }
 
 impl Routes<'_> {
     /// Routes of the public port, with `rate_limit` behind `/json`.
-    pub(super) fn public<T: UnaryService>(&self, rate_limit: T) -> Result<Router, DescriptorError> {
+    fn public<T: UnaryService>(&self, rate_limit: T) -> Result<Router, DescriptorError> {
         http::public_router(PublicParts {
             rate_limit,
             readiness: self.instance.readiness.clone(),
-            exporter: self.exporter.cloned(),
+            exporter: self.exporter.clone(),
             max_body: self.settings.grpc.max_message_bytes,
         })
     }
 
     /// Routes of the metrics port, if there are settings of one.
-    pub(super) fn metrics(&self) -> Option<Router> {
+    fn metrics(&self) -> Option<Router> {
         let path = &self.settings.http.metrics.as_ref()?.path;
-        Some(http::metrics_router(path.clone(), self.exporter.cloned()))
+        Some(http::metrics_router(path.clone(), self.exporter.clone()))
     }
 
     /// Routes of the admin port.
-    pub(super) fn admin(
-        &self,
-        tokens: Option<Tokens>,
-        AdminStore { counters, facts }: AdminStore,
-        regions: Option<JsonSource>,
-    ) -> Router {
-        let Self { settings, instance, exporter } = self;
+    fn admin(self, tokens: Option<Tokens>) -> Result<Router, StoreError> {
+        let Self { settings, instance, exporter, services, view: regions } = self;
         let api = ApiParts {
             control: instance.control.clone(),
             status: instance.status.clone(),
@@ -190,16 +219,16 @@ impl Routes<'_> {
             options: settings.rules.options,
             directory: settings.rules.directory.clone(),
             readiness: instance.readiness.clone(),
-            counters,
+            counters: services.open_counters()?,
             fleet: instance.fleet.clone(),
-            store: facts,
+            store: services.stores.info(&settings.store),
             regions,
         };
-        tollgate_admin::router(AdminParts {
+        Ok(tollgate_admin::router(AdminParts {
             api,
-            exporter: exporter.cloned(),
+            exporter,
             tokens,
             requires_client_certificate: settings.admin.requires_client_certificate(),
-        })
+        }))
     }
 }

@@ -4,8 +4,8 @@
 use std::sync::{Arc, Weak};
 use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
-use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::{
     Added, AutomaticEntry, BanCounts, Control, EventKind, ListedBan, Occasion, OperatorEvent, Pair,
     bounds::MAX_BAN_BATCH, metrics,
@@ -29,7 +29,7 @@ const THRESHOLD_INTERVAL: Duration = Duration::from_millis(500);
 const RESERVED_ROOM: usize = 64;
 
 /// Adds bans to the list that operators see and banned clients to the deny list, and raises events of reached thresholds.
-pub(super) fn start(observations: Observations, instance: &Instance) -> [AbortOnDropHandle<Infallible>; 2] {
+pub(super) fn start(observations: Observations, instance: &Instance) -> JoinSet<Infallible> {
     let lister = BanLister {
         observations: observations.clone(),
         control: instance.control.clone(),
@@ -41,8 +41,10 @@ pub(super) fn start(observations: Observations, instance: &Instance) -> [AbortOn
         idle: 0,
         searched: (Weak::new(), false),
     };
-    let events = raise_events(observations, instance.control.clone());
-    [tokio::spawn(lister.run()), tokio::spawn(events)].map(AbortOnDropHandle::new)
+    let mut tasks = JoinSet::new();
+    tasks.spawn(lister.run());
+    tasks.spawn(raise_events(observations, instance.control.clone()));
+    tasks
 }
 
 /// Adds bans to the list of a control store, and clients that were banned again and again to the deny list.

@@ -1,24 +1,17 @@
 //! `tollgate serve`: a server from startup to the signal that stops it.
 
-use std::{convert::Infallible, io, time::Duration};
+use std::{io, mem};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{self, MissedTickBehavior};
 use tokio::{runtime::Handle, select};
-use tollgate_fleet::history;
 use tollgate_limiter::talkers;
 use tollgate_runtime::panics;
 use tollgate_serve::net::Port;
 use tollgate_store::StoreSettings;
-use tollgate_telemetry::statsd::StatsdExporter;
 
 use super::metrics::{self, busy_time};
-use super::running::{ComponentFailure, Running};
-use super::{StartError, start::start};
+use super::{ComponentFailure, StartError, running::Running, start::start};
 use crate::settings::Settings;
-
-/// Interval of the metrics' maintenance, which closes an interval of the history.
-const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(history::INTERVAL_S);
 
 /// Reason that the process exits with an error.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +57,6 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     talkers::start(settings.admin.top_talkers)?;
     let exporter = metrics::exporter(settings.process.reference_metrics);
     let _busy_time = busy_time(&"main", &Handle::current());
-    let statsd = StatsdExporter::start(settings.statsd.clone(), &tollgate_envoyproxy::stats::DELTAS)?;
     let store = settings.store.clone();
     let workers = settings.process.workers;
     let mut running = select! {
@@ -77,29 +69,18 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     };
     log_start(&running, &store, workers.get());
 
-    let failure = select! {
-        result = serve(&mut running, &mut signals) => result?,
-        never = maintain() => match never {},
-    };
+    let failure = serve(&mut running, &mut signals).await?;
     select! {
         biased;
         stop = signals.next(|| {}) => return Err(RunError::Forced { code: stop.exit_code }),
-        () = stop(running, statsd) => tracing::info!("stopped"),
+        () = running.stop() => tracing::info!("stopped"),
     }
     failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-/// Shuts down in order; the last counts are flushed to StatsD.
-async fn stop(running: Running, statsd: Option<StatsdExporter>) {
-    running.stop().await;
-    if let Some(statsd) = statsd {
-        statsd.stop().await;
-    }
-}
-
 /// Serves until a signal arrives, and for the drain delay after it; or until a component fails, which it returns.
 async fn serve(running: &mut Running, signals: &mut Signals) -> Result<Option<ComponentFailure>, RunError> {
-    let reloads = running.rule_sources.reloads();
+    let reloads = mem::take(&mut running.reloads);
     let reload = || {
         tracing::info!(sources = reloads.len(), "SIGHUP: reading rule files again");
         reloads.iter().for_each(|reload| reload());
@@ -113,9 +94,9 @@ async fn serve(running: &mut Running, signals: &mut Signals) -> Result<Option<Co
                 failure = running.begin_drain() => failure,
             }
         }
-        failure = running.failed() => Some(failure),
+        failure = running.components.failed() => Some(failure),
     };
-    if let Some(component) = failure {
+    if let Some(component) = &failure {
         tracing::error!(failure = %component, "essential component ended; stopping");
     }
     Ok(failure)
@@ -137,16 +118,6 @@ fn log_start(running: &Running, store: &StoreSettings, workers: usize) {
     tracing::info!(version, %grpc, %http, %admin, %store, rules, workers, "tollgate started");
     if store.redis().is_none() {
         tracing::info!("memory store: limits apply per instance");
-    }
-}
-
-/// Samples the history and keeps the memory of metrics bounded. Never returns.
-async fn maintain() -> Infallible {
-    let mut ticks = time::interval(MAINTENANCE_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        metrics::maintain();
     }
 }
 

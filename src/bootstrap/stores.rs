@@ -16,7 +16,7 @@ use tollgate_runtime::bounded_file;
 use tollgate_serve::service::{ResponseOptions, Service};
 use tollgate_serve::{grpc::unary::RateLimitAdapter, net::tls, readiness::Readiness};
 use tollgate_store::{
-    BackgroundQueue, CounterStore, LastVerdicts, MemoryStore, RedisStore, Store, StoreError,
+    BackgroundQueue, CounterStore, LastVerdicts, MemoryStore, RedisStore, Store, StoreError, StoreSettings,
     metrics as store_metrics,
     redis::{self, RedisSettings, first_decision},
 };
@@ -59,7 +59,7 @@ struct RedisStores {
 
 impl Stores {
     /// Opens stores behind `in_front`, if it is given.
-    pub(super) fn new(settings: &Settings, in_front: Option<StoreLayer>) -> Self {
+    fn new(settings: &Settings, in_front: Option<StoreLayer>) -> Self {
         let on_store_error = settings.on_store_error;
         let fallback = |memory, replicas| Fallback::new(on_store_error.policy, memory, replicas);
         let max_counters = settings.store.max_counters;
@@ -103,7 +103,7 @@ impl Stores {
     }
 
     /// Readiness that waits until `handles` store handles have decided, if required.
-    pub(super) fn readiness(&self, handles: usize) -> Readiness {
+    fn readiness(&self, handles: usize) -> Readiness {
         match &self.redis {
             Some(redis) if !redis.ready_without_store => Readiness::new(handles),
             _ => Readiness::new(0),
@@ -111,6 +111,7 @@ impl Stores {
     }
 
     /// Opens a store handle on the current runtime for the loans of this region's counters.
+    #[cfg(feature = "regions")]
     pub(super) fn of_region(&self) -> Result<Store, StoreError> {
         let background = BackgroundQueue::default();
         Ok(Store::with_background(self.background(&background)?, background))
@@ -124,6 +125,16 @@ impl Stores {
         let timeout = settings.timeout.max(MIN_BACKGROUND_TIMEOUT);
         let settings = RedisSettings { timeout, ..RedisSettings::clone(settings) };
         Ok(Arc::new(RedisStore::open_sharing(&settings, queue.clone(), LastVerdicts::default())?))
+    }
+
+    /// The store as the admin API describes it.
+    pub(super) fn info(&self, settings: &StoreSettings) -> StoreInfo {
+        StoreInfo {
+            kind: if self.redis.is_some() { "redis" } else { "memory" },
+            address: settings.to_string(),
+            memory: self.memory.clone(),
+            replicas: self.replicas(),
+        }
     }
 
     /// Number of instances that share the limits, if they may be several.
@@ -148,30 +159,6 @@ impl RedisStores {
     }
 }
 
-/// Store handle of the admin API.
-#[derive(Debug)]
-pub(super) struct AdminStore {
-    pub(super) counters: CounterInspector,
-    pub(super) facts: StoreInfo,
-}
-
-impl AdminStore {
-    /// Opens the store on the current runtime. Readiness does not depend on whether it connects.
-    pub(super) fn open(stores: &Stores, settings: &Settings, shares: &OwnShares) -> Result<Self, StoreError> {
-        let background = BackgroundQueue::default();
-        let store = stores.handle(stores.background(&background)?, background);
-        Ok(Self {
-            counters: CounterInspector { store, modes: settings.modes, shares: shares.clone() },
-            facts: StoreInfo {
-                kind: if stores.redis.is_some() { "redis" } else { "memory" },
-                address: settings.store.to_string(),
-                memory: stores.memory.clone(),
-                replicas: stores.replicas(),
-            },
-        })
-    }
-}
-
 /// Opens services that share the rules and, but for their store handles, their parts.
 #[derive(Clone)]
 pub(super) struct ServiceFactory {
@@ -179,16 +166,31 @@ pub(super) struct ServiceFactory {
     /// Waits for the store handles.
     pub(super) readiness: Readiness,
     /// Shares of limits that are enforced.
-    pub(super) shares: OwnShares,
+    shares: OwnShares,
     pub(super) observations: Observations,
-    pub(super) tracer: Option<Tracer>,
-    pub(super) response: ResponseOptions,
-    pub(super) modes: Modes,
+    tracer: Option<Tracer>,
+    response: ResponseOptions,
+    modes: Modes,
     /// Whether a limiter shares reports of utilization: the first one, of the HTTP port, which outlives the workers.
-    pub(super) is_shared: Arc<AtomicBool>,
+    is_shared: Arc<AtomicBool>,
 }
 
 impl ServiceFactory {
+    /// Services with these `shares`, on a store behind `layer`, if it is given.
+    pub(super) fn new(
+        settings: &Settings,
+        layer: Option<StoreLayer>,
+        shares: OwnShares,
+        tracer: Option<Tracer>,
+    ) -> Self {
+        let stores = Stores::new(settings, layer);
+        // Each worker opens a store, and so does the HTTP port.
+        let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
+        let (observations, is_shared) = (Observations::default(), Arc::default());
+        let (response, modes) = (settings.response.clone(), settings.modes);
+        Self { stores, readiness, shares, observations, tracer, response, modes, is_shared }
+    }
+
     /// Opens a service on the current runtime.
     pub(super) fn open(
         &self,
@@ -213,6 +215,13 @@ impl ServiceFactory {
             service: Service::new(limiter, self.response.clone()),
             tracer: self.tracer.clone(),
         })
+    }
+
+    /// Opens the counters of the admin API on the current runtime. Readiness does not depend on whether the store connects.
+    pub(super) fn open_counters(&self) -> Result<CounterInspector, StoreError> {
+        let background = BackgroundQueue::default();
+        let store = self.stores.handle(self.stores.background(&background)?, background);
+        Ok(CounterInspector { store, modes: self.modes, shares: self.shares.clone() })
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::{io, sync::Arc, thread, time::Duration};
 
+use futures_util::future::{BoxFuture, FutureExt as _};
 use tokio::runtime::Builder;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_limiter::ActiveRules;
 use tollgate_runtime::panics::{self, CatchUnwind};
@@ -16,6 +17,7 @@ use tollgate_serve::net::tls::Tls;
 use tollgate_store::{BackgroundQueue, StoreError};
 use tonic::service::Routes;
 
+use super::components::{Component, ComponentFailure, MIN_STOP_TIMEOUT};
 use super::{Instance, StartError, metrics::busy_time};
 use crate::settings::{ProcessSettings, Settings};
 
@@ -29,46 +31,48 @@ struct WorkerConfig {
     side_services: Routes,
     /// Queue of background refunds, flushed at shutdown.
     background: BackgroundQueue,
-    /// Receives the workers that failed; closed once all have ended.
-    failures: UnboundedSender<WorkerLost>,
 }
 
-/// A worker ended unexpectedly, or a task in it panicked outside of a single call, which may leave a broken state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("worker {0} failed")]
-pub struct WorkerLost(usize);
-
-/// Reports the worker as failed if its thread panics.
-struct FailureGuard {
-    worker: usize,
-    failures: UnboundedSender<WorkerLost>,
+/// A worker that runs. It ends by itself once the acceptor has ended.
+pub(super) struct Worker {
+    /// Receives each panic in the worker outside of a single call, which may leave a broken state; closed at its end.
+    panics: UnboundedReceiver<()>,
 }
 
-impl Drop for FailureGuard {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            // An error means that the process is ending already.
-            let _ = self.failures.send(WorkerLost(self.worker));
-        }
+impl Component for Worker {
+    fn failed(&mut self) -> BoxFuture<'_, ()> {
+        self.panics.recv().map(drop).boxed()
+    }
+
+    fn stop(mut self: Box<Self>, deadline: Instant) -> BoxFuture<'static, ()> {
+        // It applies the drain timeout itself.
+        let limit = deadline + MIN_STOP_TIMEOUT;
+        let stop = async move {
+            let ended = async { while self.panics.recv().await.is_some() {} };
+            if timeout_at(limit, ended).await.is_err() {
+                tracing::error!("worker did not end in time");
+            }
+        };
+        stop.boxed()
     }
 }
 
-/// Starts worker number `worker`. It calls `open` on its own runtime, and serves the result to the connections that it
+/// Opens the service of a thread with a queue for background work, on the runtime that will use it.
+pub(super) type OpenService<T> =
+    Arc<dyn Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Send + Sync>;
+
+/// Starts the worker of that number. It calls `open` on its own runtime, and serves the result to the connections that it
 /// receives; once their channel closes, it drains them and ends.
 ///
 /// The returned receiver reports that the worker is ready, or the error of `open`.
-fn start<T, O>(
-    worker: usize,
+fn start<T: UnaryService>(
+    number: usize,
     config: WorkerConfig,
-    open: O,
+    open: OpenService<T>,
     connections: UnboundedReceiver<(Accepted, ConnectionPermit)>,
-) -> io::Result<oneshot::Receiver<Result<(), StoreError>>>
-where
-    T: UnaryService,
-    O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Send + 'static,
-{
+) -> io::Result<(Worker, oneshot::Receiver<Result<(), StoreError>>)> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let busy_time = busy_time(&worker, runtime.handle());
+    let busy_time = busy_time(&number, runtime.handle());
     let (opened, ready) = oneshot::channel();
     let work = async move {
         let service = match open(&config.rules, config.background.clone()) {
@@ -88,19 +92,18 @@ where
         serve(services, connections, &served, config.process.drain_timeout, draining, &config.background)
             .await;
     };
-    let guard = FailureGuard { worker, failures: config.failures };
-    thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
-        let (worker, failures) = (guard.worker, guard.failures.clone());
+    let (failures, panics) = unbounded_channel();
+    thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
         // An error means that the process is ending already.
         panics::set_thread_alarm(move || {
-            let _ = failures.send(WorkerLost(worker));
+            let _ = failures.send(());
         });
         runtime.block_on(work);
         // Aborts remaining tasks before the end of this worker is reported.
         drop(runtime);
-        drop((busy_time, guard));
+        drop(busy_time);
     })?;
-    Ok(ready)
+    Ok((Worker { panics }, ready))
 }
 
 async fn serve<T: UnaryService>(
@@ -136,19 +139,14 @@ async fn serve<T: UnaryService>(
     }
 }
 
-/// Starts the workers and waits until each is ready. Returns the balancer of their connections, and the receiver of those that
-/// fail, which is closed once all have ended.
-pub(super) async fn start_workers<T, O>(
+/// Starts the workers and waits until each is ready. Returns the balancer of their connections, and the workers with their
+/// names.
+pub(super) async fn start_workers<T: UnaryService>(
     settings: &Settings,
     tls: Option<Tls>,
     instance: &Instance,
-    open: O,
-) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
-where
-    T: UnaryService,
-    O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
-{
-    let (failures, mut failed) = unbounded_channel();
+    open: &OpenService<T>,
+) -> Result<(Balancer<Accepted>, Vec<(String, Worker)>), StartError> {
     let config = WorkerConfig {
         grpc: settings.grpc.clone(),
         process: settings.process,
@@ -156,23 +154,19 @@ where
         rules: Arc::clone(&instance.rules),
         side_services: side_services(instance.readiness.clone())?,
         background: BackgroundQueue::default(),
-        failures,
     };
     let mut balancer = Balancer::default();
     let mut starting = Vec::new();
-    for worker in 0..config.process.workers.get() {
-        let ready = start(worker, config.clone(), open.clone(), balancer.add_worker());
-        starting.push(ready.map_err(StartError::System)?);
+    for number in 0..config.process.workers.get() {
+        let started = start(number, config.clone(), Arc::clone(open), balancer.add_worker());
+        starting.push(started?);
     }
-    // The workers keep the only senders, so that the channel closes when the last worker ends.
-    drop(config);
-    let unknown_reason = || StartError::System(io::Error::other("a worker ended without an error"));
-    for ready in starting {
-        match ready.await {
-            Ok(opened) => opened?,
-            // The worker ended without a result, so its failure is reported.
-            Err(_) => return Err(failed.recv().await.map_or_else(unknown_reason, StartError::Worker)),
-        }
+    let mut workers = Vec::new();
+    for (number, (worker, ready)) in starting.into_iter().enumerate() {
+        let name = format!("worker {number}");
+        // An error means that the worker ended without a result.
+        ready.await.map_err(|_| ComponentFailure::Ended(name.clone()))??;
+        workers.push((name, worker));
     }
-    Ok((balancer, failed))
+    Ok((balancer, workers))
 }

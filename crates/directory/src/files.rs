@@ -16,19 +16,9 @@ pub struct SourceFiles {
     pub ignored: Vec<String>,
     /// Names of the files that are not read, since their names begin with a dot.
     pub hidden: Vec<String>,
-    emptiness: Emptiness,
-}
-
-/// Whether a configuration without files is meant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Emptiness {
-    /// The files do not come from a directory: their source decides.
-    #[default]
-    Unjudged,
-    /// A directory without files is most likely a mistake.
-    Suspicious,
-    /// The directory has the file [`ALLOW_EMPTY_FILE`].
-    Allowed,
+    /// Whether the directory has the file [`ALLOW_EMPTY_FILE`], without which a directory without files is most likely a
+    /// mistake; `None` for files that do not come from a directory: their source decides.
+    allow_empty: Option<bool>,
 }
 
 impl SourceFiles {
@@ -40,8 +30,8 @@ impl SourceFiles {
 
     /// Reads the files of a listing.
     pub(crate) fn read(listing: DirectoryListing) -> Self {
-        let emptiness = if listing.allows_empty { Emptiness::Allowed } else { Emptiness::Suspicious };
-        let mut files = Self { emptiness, hidden: listing.hidden, ..Self::default() };
+        let allow_empty = Some(listing.allows_empty);
+        let mut files = Self { allow_empty, hidden: listing.hidden, ..Self::default() };
         let mut allowance = Allowance(Some(MAX_TOTAL_BYTES));
         for FoundFile { name, path, kind } in listing.found {
             match kind {
@@ -76,12 +66,12 @@ impl SourceFiles {
 
     /// Whether they are of a directory that permits to be empty, and to lose most of its content.
     pub fn allow_empty(&self) -> bool {
-        self.emptiness == Emptiness::Allowed
+        self.allow_empty == Some(true)
     }
 
     /// Whether they are of a directory that is empty and does not permit it.
     pub fn are_suspiciously_empty(&self) -> bool {
-        self.contents.is_empty() && self.ignored.is_empty() && self.emptiness == Emptiness::Suspicious
+        self.contents.is_empty() && self.ignored.is_empty() && self.allow_empty == Some(false)
     }
 
     /// Returns the fingerprint of the files, with the names of ignored files if `strict` or if there are no others.

@@ -26,8 +26,7 @@ mod webhook;
 
 use std::{convert::Infallible, time::Duration};
 
-use tokio::time::sleep;
-use tokio_util::task::AbortOnDropHandle;
+use tokio::{task::JoinSet, time::sleep};
 use tollgate_control::{Control, log_events};
 
 use self::{rollouts::demand, round::Rounds, webhook::Delivery};
@@ -39,26 +38,18 @@ pub use self::webhook::{WebhookSettings, WebhookUrl};
 /// Time between two checks whether the control store responds.
 const REACHABLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Starts the tasks of the fleet on the current runtime; each ends when its handle is dropped.
-pub fn start(
-    webhook: Option<WebhookSettings>,
-    control: &Control,
-    view: &FleetView,
-) -> Vec<AbortOnDropHandle<Infallible>> {
+/// Starts the tasks of the fleet on the current runtime.
+pub fn start(webhook: Option<WebhookSettings>, control: &Control, view: &FleetView) -> JoinSet<Infallible> {
+    let mut tasks = JoinSet::new();
     let rounds = Rounds::new(control.clone(), view.clone());
-    let delivery = webhook.map(|webhook| {
-        spawn(Delivery::new(control.clone(), webhook, view.clone(), rounds.lease().clone()).run())
-    });
-    let tasks = [
-        spawn(log_events(control.clone())),
-        spawn(demand::collect(view.rules().clone(), view.demand().clone())),
-        spawn(rounds.run()),
-    ];
-    tasks.into_iter().chain(delivery).collect()
-}
-
-fn spawn(task: impl Future<Output = Infallible> + Send + 'static) -> AbortOnDropHandle<Infallible> {
-    AbortOnDropHandle::new(tokio::spawn(task))
+    if let Some(webhook) = webhook {
+        let lease = rounds.lease().clone();
+        tasks.spawn(Delivery::new(control.clone(), webhook, view.clone(), lease).run());
+    }
+    tasks.spawn(log_events(control.clone()));
+    tasks.spawn(demand::collect(view.rules().clone(), view.demand().clone()));
+    tasks.spawn(rounds.run());
+    tasks
 }
 
 /// Waits until the control store responds and permits its use, as the heartbeat finds out.

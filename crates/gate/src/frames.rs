@@ -1,9 +1,9 @@
 //! Frames of HTTP/2 (RFC 9113, section 4.1): following those of one direction without decoding them, and those that are sent
 //! instead of HTTP/2.
 
-use std::{mem, sync::LazyLock};
+use std::mem;
 
-use bytes::{Buf as _, BufMut as _, BytesMut};
+use bytes::{Buf as _, BufMut, BytesMut};
 
 /// Status message of a refused call.
 pub const SHED_MESSAGE: &str = "overloaded; the deadline cannot be met";
@@ -79,33 +79,20 @@ impl FrameScanner {
                 bytes = rest;
                 continue;
             }
-            if self.header_bytes == 0
-                && let Some((header, rest)) = bytes.split_first_chunk()
-            {
-                self.begin(*header, &mut visit);
-                bytes = rest;
-                continue;
-            }
             let missing = HEADER_BYTES - self.header_bytes;
             let (part, rest) = bytes.split_at(missing.min(bytes.len()));
             let end = self.header_bytes + part.len();
             if let Some(filled) = self.header.get_mut(self.header_bytes..end) {
                 filled.copy_from_slice(part);
             }
-            self.header_bytes = end;
+            self.header_bytes = end % HEADER_BYTES;
             bytes = rest;
             if end == HEADER_BYTES {
-                self.header_bytes = 0;
-                self.begin(self.header, &mut visit);
+                let header = FrameHeader::parse(self.header);
+                self.payload_bytes = header.length;
+                visit(Piece::Header(header));
             }
         }
-    }
-
-    /// Begins the frame of a header.
-    fn begin(&mut self, header: [u8; HEADER_BYTES], visit: &mut impl FnMut(Piece<'_>)) {
-        let header = FrameHeader::parse(header);
-        self.payload_bytes = header.length;
-        visit(Piece::Header(header));
     }
 }
 
@@ -120,11 +107,10 @@ impl FrameHeader {
 /// Bytes of dropped data after which the client's window of the connection is opened again, a fraction of it.
 const CREDIT_BYTES: u32 = 16 * 1024;
 
-/// Status `UNAVAILABLE`.
-const UNAVAILABLE: &[u8] = b"14";
-
-/// Fields of an answer.
-static ANSWER: LazyLock<Vec<u8>> = LazyLock::new(answer);
+/// Header block of a response without a message: the status 200, `UNAVAILABLE` and [`SHED_MESSAGE`]. It neither uses the
+/// dynamic table nor changes it, since that belongs to HTTP/2: the name and the value of each field have their lengths.
+const ANSWER: &[u8] = b"\x88\0\x0ccontent-type\x10application/grpc\0\x0bgrpc-status\x0214\0\x0cgrpc-message\
+    \x26overloaded; the deadline cannot be met";
 
 /// Frames to be sent between those of HTTP/2.
 #[derive(Debug, Default)]
@@ -156,7 +142,7 @@ impl Refusals {
     pub fn refuse(&mut self, stream: u32) {
         self.uncounted += 1;
         put_header(&mut self.frames, ANSWER.len(), HEADERS, END_HEADERS | END_STREAM, stream);
-        self.frames.extend_from_slice(&ANSWER);
+        self.frames.extend_from_slice(ANSWER);
     }
 
     /// Counts the bytes of a frame with data that HTTP/2 does not see.
@@ -175,32 +161,12 @@ impl Refusals {
     }
 }
 
-fn put_header(frames: &mut BytesMut, length: usize, kind: u8, flags: u8, stream: u32) {
+/// Appends the header of a frame.
+pub(crate) fn put_header(frames: &mut impl BufMut, length: usize, kind: u8, flags: u8, stream: u32) {
     frames.put_uint(length as u64, 3);
     frames.put_u8(kind);
     frames.put_u8(flags);
     frames.put_u32(stream);
-}
-
-/// Header block of a response without a message. It neither uses the dynamic table nor changes it, since that belongs to
-/// HTTP/2.
-fn answer() -> Vec<u8> {
-    // The status 200.
-    let mut block = vec![0x88];
-    for (name, value) in [
-        (&b"content-type"[..], &b"application/grpc"[..]),
-        (b"grpc-status", UNAVAILABLE),
-        (b"grpc-message", SHED_MESSAGE.as_bytes()),
-    ] {
-        // A field that is not added to the table.
-        block.push(0);
-        for text in [name, value] {
-            // Below 127, which the length of an integer of one byte is.
-            block.push(u8::try_from(text.len()).unwrap_or_default() & 0x7f);
-            block.extend_from_slice(text);
-        }
-    }
-    block
 }
 
 #[cfg(test)]
@@ -250,5 +216,14 @@ mod tests {
             })
             .collect();
         assert_eq!(ends, [9, 18]);
+    }
+
+    #[test]
+    fn a_refusal_has_the_message_of_admission_control_with_its_length() {
+        let (before, message) = ANSWER.split_at(ANSWER.len() - SHED_MESSAGE.len());
+        assert_eq!(
+            (message, before.last()),
+            (SHED_MESSAGE.as_bytes(), u8::try_from(message.len()).ok().as_ref())
+        );
     }
 }

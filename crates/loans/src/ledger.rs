@@ -87,7 +87,7 @@ impl Ledger {
     pub(crate) fn open(&mut self, region: &RegionName) -> Option<&mut Account> {
         if self.accounts.len() >= MAX_REGIONS && !self.accounts.contains_key(region) {
             // Regions that were dropped from the table leave their places.
-            self.accounts.retain(|_, account| !account.is_idle());
+            self.accounts.retain(|_, account| !(account.lent.is_empty() && account.borrowed.is_empty()));
             if self.accounts.len() >= MAX_REGIONS {
                 return None;
             }
@@ -130,11 +130,6 @@ impl Account {
     /// Amount borrowed from the peer at `label`.
     pub fn borrowed_at(&self, label: u64) -> u32 {
         amount_at(&self.borrowed, label)
-    }
-
-    /// Whether the account has no loans.
-    pub(crate) const fn is_idle(&self) -> bool {
-        self.lent.is_empty() && self.borrowed.is_empty()
     }
 }
 

@@ -4,6 +4,8 @@
 //! permits (concurrency). Ends are window labels for fixed and sliding windows, and microseconds of the region's own
 //! store for the others.
 
+use tollgate_core::{hash_of, mixed};
+
 use crate::fault::{Fault, is_injected};
 
 /// Length of a loan in microseconds.
@@ -167,8 +169,6 @@ impl Terms {
             LimitKind::Concurrency { lease_ttl } => (3, lease_ttl, 0),
             LimitKind::SlidingWindow { window } => (8, window.into(), 0),
         };
-        [number, first, second, u64::from(self.limit)]
-            .iter()
-            .fold(0, |digest, word| crate::table::mix(digest, &word.to_le_bytes()))
+        mixed(hash_of(&[number, first, second, u64::from(self.limit)].map(u64::to_le_bytes).concat()))
     }
 }

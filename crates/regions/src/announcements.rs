@@ -10,14 +10,21 @@ use tollgate_rules::RegionEntry;
 use tollgate_store::loans::regions::table::RegionName;
 use tonic::transport::Channel;
 
-use super::state::{Exchange, OutgoingLoanRequest, State};
+use super::state::{Announced, Exchange, OutgoingLoanRequest, SecondCount, State};
 use super::{Regions, metrics};
 
-/// Maximum number of messages of a region in a second: some of each of its instances.
-const MAX_MESSAGES: u32 = 2_000;
+/// Count of what a region sends or is sent in a second, and its maximum, beyond which there is none.
+type BoundedCount = fn(&mut Announced) -> (&mut SecondCount, u32);
 
-/// Maximum number of calls of a region that are answered in a second.
-const MAX_CALLS: u32 = 10_000;
+/// Messages of a region: some of each of its instances.
+pub(super) const MESSAGES: BoundedCount = |known| (&mut known.messages, 2_000);
+
+/// Calls of a region to this one, as the primary region.
+pub(super) const CALLS: BoundedCount = |known| (&mut known.calls, 10_000);
+
+/// Loan requests of a region, and those to it; beyond, shares stay as they are.
+pub(super) const LOAN_REQUESTS: BoundedCount = |known| (&mut known.loan_requests_received, 2_000);
+pub(super) const OWN_LOAN_REQUESTS: BoundedCount = |known| (&mut known.loan_requests_sent, 2_000);
 
 /// Difference of clocks above which it is not shown exactly.
 const MAX_OFFSET: Duration = Duration::from_secs(24 * 60 * 60);
@@ -94,16 +101,11 @@ impl Regions {
         })
     }
 
-    /// Whether a region may send a further message within this second.
-    pub(super) fn admits_message(&self, region: &str) -> bool {
+    /// Whether there may be a further one of a region within the second of `now`.
+    pub(super) fn admits(&self, region: &str, count: BoundedCount, now: Instant) -> bool {
         let mut state = self.state.lock();
-        let known = state.announced.entry(region.into()).or_default();
-        known.messages.admits(MAX_MESSAGES, Instant::now())
-    }
-
-    /// Whether a further call of a region to this one, as the primary region, is answered within the second of `now`.
-    pub(super) fn admits_call(&self, region: &str, now: Instant) -> bool {
-        self.state.lock().announced.entry(region.into()).or_default().calls.admits(MAX_CALLS, now)
+        let (count, max) = count(state.announced.entry(region.into()).or_default());
+        count.admits(max, now)
     }
 
     /// The own announcement.
@@ -248,7 +250,7 @@ mod tests {
         regions.replied(&Announcement { clock_us: 0, ..of(&regions, "eu", 2, 0) }, exchange());
         assert_eq!(offset(&regions), -86_400_000_000);
         assert_eq!(regions.view().unfinished_changes, 1);
-        let admitted = (0..3_000).filter(|_| regions.admits_message("ap")).count();
+        let admitted = (0..3_000).filter(|_| regions.admits("ap", MESSAGES, Instant::now())).count();
         assert!((2_000..3_000).contains(&admitted), "{admitted}");
     }
 
@@ -259,5 +261,16 @@ mod tests {
         assert_eq!(regions.announcement().lowered, 0);
         regions.announce(2);
         assert_eq!((regions.announcement().lowered, regions.has_announced(2)), (2, true));
+    }
+
+    #[test]
+    fn a_region_that_requests_too_often_leaves_the_requests_of_another() {
+        let (regions, now) = (changing(), Instant::now());
+        let admitted = |region, count, now| (0..3_000).filter(|_| regions.admits(region, count, now)).count();
+        for count in [LOAN_REQUESTS, OWN_LOAN_REQUESTS] {
+            assert_eq!([admitted("eu", count, now), admitted("ap", count, now)], [2_000, 2_000]);
+            assert_eq!(admitted("eu", count, now), 0);
+            assert_eq!(admitted("eu", count, now + Duration::from_secs(1)), 2_000, "in another second");
+        }
     }
 }

@@ -36,7 +36,7 @@ use tollgate_rules::{RegionTable, Rule, Rules, Scope, TableSize, config::read_re
 use tollgate_runtime::bounded_file::{self, Polled};
 use tollgate_runtime::redact;
 
-use self::primary::{PrimaryCalls, PrimaryRole};
+use self::primary::PrimaryCalls;
 use self::state::{State, lacks_own};
 
 pub use self::metrics::RegionCounts;
@@ -56,24 +56,26 @@ const MAX_FILE_BYTES: u64 = 64 << 10;
 pub struct Regions {
     file: Arc<Path>,
     shares: OwnShares,
+    /// Calls to which the role of the own region in limits with `scope: primary` is passed on.
+    calls: PrimaryCalls,
     state: Arc<Mutex<State>>,
     /// Generation of the active table.
     generation: Arc<watch::Sender<u64>>,
 }
 
 impl Regions {
-    /// Reads the table for the first time. Own shares are kept in `shares`.
+    /// Reads the table for the first time. Own shares are kept in `shares`, and the role of the own region in `calls`.
     ///
     /// # Errors
     /// Every problem of the table.
-    pub fn load(settings: &RegionSettings, shares: OwnShares) -> Result<Self, String> {
+    pub fn load(settings: &RegionSettings, shares: OwnShares, calls: PrimaryCalls) -> Result<Self, String> {
         let RegionSettings { name, table: file, peers } = settings;
         let table = read(file).and_then(|bytes| parse(file, &bytes))?;
         let lacks_own = || format!("{}: {}", file_name(file), lacks_own(name));
         let state = State::new(name, table, peers.is_some()).ok_or_else(lacks_own)?;
         let generation = Arc::new(watch::Sender::new(state.table.generation()));
         let state = Arc::new(Mutex::new(state));
-        let regions = Self { file: file.as_path().into(), shares, state, generation };
+        let regions = Self { file: file.as_path().into(), shares, calls, state, generation };
         regions.publish(&regions.state.lock());
         Ok(regions)
     }
@@ -89,26 +91,10 @@ impl Regions {
         state.table.writing().filter(|region| **region != *state.own).map(str::to_owned)
     }
 
-    /// Passes the role of the own region in limits with `scope: primary` on to `calls`, now and after each change.
-    #[must_use]
-    pub fn with_primary_calls(self, calls: PrimaryCalls) -> Self {
-        let mut state = self.state.lock();
-        state.primacy.calls = Some(calls);
-        self.publish(&state);
-        drop(state);
-        self
-    }
-
     /// The primary region, if it is another one.
     fn other_primary(&self) -> Option<String> {
         let state = self.state.lock();
         state.table.primary().filter(|region| **region != *state.own).map(str::to_owned)
-    }
-
-    /// Role of the own region in limits with `scope: primary`.
-    fn role(&self) -> PrimaryRole {
-        let state = self.state.lock();
-        state.primacy.role(&state.own, &state.table)
     }
 
     /// Whether this region writes the rules of all.
@@ -134,7 +120,8 @@ impl Regions {
 
     /// Reads the file again when it changes; completes only after a panic.
     pub async fn follow(self) {
-        let mut polled = never_read();
+        // No read fails without a reason.
+        let mut polled = Polled::new(Err(String::new()));
         let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -227,15 +214,10 @@ impl Regions {
     fn publish(&self, state: &State) {
         metrics::table(state.table.generation(), state.demarcation.unfinished());
         self.shares.set(state.demarcation.shares());
-        state.primacy.publish(&state.own, &state.table);
+        self.calls.set_role(state.primacy.role(&state.own, &state.table));
         let generation = state.table.generation();
         self.generation.send_if_modified(|known| mem::replace(known, generation) != generation);
     }
-}
-
-/// A file of which no poll was handled: no read fails without a reason.
-fn never_read() -> Polled<Result<Vec<u8>, String>> {
-    Polled::new(Err(String::new()))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {

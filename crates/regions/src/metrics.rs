@@ -25,7 +25,7 @@ tollgate_core::named! {
 
 /// Metrics of regions.
 pub static METRICS: &[&dyn Metric] =
-    &[&GENERATION, &UNFINISHED, &RELOAD_FAILURES, &PEERS, &LOAN_REQUESTS, &CALLS, &ANSWERS, &REFUSED];
+    &[&GENERATION, &UNFINISHED, &RELOAD_FAILURES, &PEERS, &RESULTS, &REFUSED];
 
 static GENERATION: Gauge = Gauge::new("tollgate_region_generation", "Generation of the active region table.");
 
@@ -128,38 +128,41 @@ const ANSWERS_NAMED: [(PrimaryOutcome, &str); 7] = [
     (PrimaryOutcome::Unknown, "unknown"),
 ];
 
-static LOAN_REQUESTS: Computed<1> = Computed::counter(
-    "tollgate_region_loan_requests_total",
-    &["region", "result"],
-    "Loan requests for a part of the region's share of a limit, by result.",
-    |[declared], page| write_results(declared, page, |counts| &counts.loan_requests),
-);
-
-static CALLS: Computed<1> = Computed::counter(
-    "tollgate_region_primary_calls_total",
-    &["region", "result"],
-    "Calls to the primary region about limits of `scope: primary`, by result.",
-    |[declared], page| write_results(declared, page, |counts| &counts.primary_calls),
-);
-
-static ANSWERS: Computed<1> = Computed::counter(
-    "tollgate_region_primary_answers_total",
-    &["region", "result"],
-    "Calls of the region that this one, as the primary region, answered, by result.",
-    |[declared], page| write_results(declared, page, |counts| &counts.primary_answers),
-);
-
-/// Writes a sample for each region and result.
-fn write_results(declared: &Declared, page: &mut Page, of: fn(&RegionCounts) -> &BTreeMap<String, u64>) {
-    let counts = COUNTS.lock();
-    if counts.is_empty() {
-        return;
-    }
-    page.begin(declared);
-    for (region, counts) in counts.iter() {
-        of(&counts.named).iter().for_each(|(name, count)| page.sample(declared, &[region, name], count));
-    }
+const fn results(name: &'static str, help: &'static str) -> Declared {
+    Declared::counter(name, &["region", "result"], help)
 }
+
+/// Messages about limits by result.
+static RESULTS: Computed<3> = Computed::group(
+    [
+        results(
+            "tollgate_region_loan_requests_total",
+            "Loan requests for a part of the region's share of a limit, by result.",
+        ),
+        results(
+            "tollgate_region_primary_calls_total",
+            "Calls to the primary region about limits of `scope: primary`, by result.",
+        ),
+        results(
+            "tollgate_region_primary_answers_total",
+            "Calls of the region that this one, as the primary region, answered, by result.",
+        ),
+    ],
+    |declared, page| {
+        let counts = COUNTS.lock();
+        for (declared, of) in declared.iter().zip(RESULT_COUNTS).filter(|_| !counts.is_empty()) {
+            page.begin(declared);
+            for (region, counts) in counts.iter() {
+                let results = of(&counts.named).iter();
+                results.for_each(|(name, count)| page.sample(declared, &[region, name], count));
+            }
+        }
+    },
+);
+
+/// Counts of [`RESULTS`], in their order.
+const RESULT_COUNTS: [fn(&RegionCounts) -> &BTreeMap<String, u64>; 3] =
+    [|counts| &counts.loan_requests, |counts| &counts.primary_calls, |counts| &counts.primary_answers];
 
 /// Messages about limits that were exchanged with another region since the start of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

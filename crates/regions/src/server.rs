@@ -1,6 +1,6 @@
 //! The part of a server that enforces limits together with other regions, from its start to its end.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
 use tokio::task::JoinSet;
 use tollgate_control::{Control, RulesCopier, RulesStatus};
@@ -18,8 +18,6 @@ use crate::{RegionSettings, Regions, RegionsView, settings::PeerSettings, tables
 #[derive(Debug)]
 pub struct RegionServer {
     regions: Regions,
-    shares: OwnShares,
-    calls: PrimaryCalls,
     queue: PrimaryQueue,
     /// The service between regions, with the demand of counters, if this instance has part in it.
     peers: Option<(PeerSettings, ShareWatch)>,
@@ -47,9 +45,9 @@ impl RegionServer {
     /// Every problem of the table.
     pub fn load(settings: &RegionSettings, shares: &OwnShares) -> Result<Self, String> {
         let (calls, queue) = PrimaryCalls::new();
-        let regions = Regions::load(settings, shares.clone())?.with_primary_calls(calls.clone());
+        let regions = Regions::load(settings, shares.clone(), calls)?;
         let peers = settings.peers.clone().map(|peers| (peers, ShareWatch::default()));
-        Ok(Self { regions, shares: shares.clone(), calls, queue, peers })
+        Ok(Self { regions, queue, peers })
     }
 
     /// Size of the table, for the validation of rules.
@@ -59,14 +57,14 @@ impl RegionServer {
 
     /// Shares of this region, as a limiter enforces them.
     pub fn shares(&self) -> OwnShares {
-        let mut shares = self.shares.clone();
+        let mut shares = self.regions.shares.clone();
         shares.watch = self.peers.as_ref().map(|(_, watch)| watch.clone());
         shares
     }
 
     /// Puts the calls to the primary region in front of a store.
     pub fn layer(&self) -> impl Fn(Arc<dyn CounterStore>) -> Arc<dyn CounterStore> + Send + Sync + use<> {
-        let calls = self.calls.clone();
+        let calls = self.regions.calls.clone();
         move |own| Arc::new(PrimaryRouter::new(own, calls.clone()))
     }
 
@@ -96,10 +94,10 @@ impl RegionServer {
     /// When that service cannot start: its TLS files are unusable, or its port cannot be opened.
     pub async fn start(self, parts: ServerParts) -> Result<(JoinSet<()>, Option<SocketAddr>), String> {
         let ServerParts { control, status, rules, store, replicas } = parts;
-        let Self { regions, shares, queue, peers, .. } = self;
+        let Self { regions, queue, peers } = self;
         let (mut address, mut tasks) = (None, JoinSet::new());
         let copier = RulesCopier::new(control.clone(), status.clone(), Arc::new(regions.clone()));
-        tasks.spawn(async move { match copier.run().await {} });
+        tasks.spawn(endless(copier.run()));
         if let Some(((settings, watch), store)) = peers.zip(store) {
             let (tls, reload) = Tls::load(settings.tls.clone()).map_err(|error| error.to_string())?;
             let at = settings.address;
@@ -108,20 +106,22 @@ impl RegionServer {
             address = Some(listener.local_addr().map_err(failed)?);
             tasks.spawn(reload);
             let primary = PrimaryServer::new(regions.clone(), Arc::clone(&rules), store.clone());
-            let borrower = Borrower::new(regions.clone(), store, watch, replicas, shares.awaited.clone());
-            let lender = Lender::new(rules, shares, borrower.clone());
+            let borrower = Borrower::new(regions.clone(), store, watch, replicas);
+            let lender = Lender::new(rules, borrower.clone());
             let service =
                 RegionsService { regions: regions.clone(), control: control.clone(), lender, primary };
             tasks.spawn(serve(listener, tls, service));
-            tasks.spawn(async move { match borrower.run().await {} });
-            let sender = send_all(queue, regions.clone());
-            tasks.spawn(async move { match sender.await {} });
-            let tables = tables::watch(regions.clone(), control, status);
-            tasks.spawn(async move { match tables.await {} });
-            let clients = connect_to_all(settings, regions.clone());
-            tasks.spawn(async move { match clients.await {} });
+            tasks.spawn(endless(borrower.run()));
+            tasks.spawn(endless(send_all(queue, regions.clone())));
+            tasks.spawn(endless(tables::watch(regions.clone(), control, status)));
+            tasks.spawn(endless(connect_to_all(settings, regions.clone())));
         }
         tasks.spawn(regions.follow());
         Ok((tasks, address))
     }
+}
+
+/// Runs a task that never completes.
+async fn endless(task: impl Future<Output = Infallible>) {
+    match task.await {}
 }

@@ -215,9 +215,11 @@ pub(super) struct Announced {
     pub(super) loan_requests: Option<mpsc::Sender<OutgoingLoanRequest>>,
     pub(super) messages: SecondCount,
     pub(super) calls: SecondCount,
+    pub(super) loan_requests_received: SecondCount,
+    pub(super) loan_requests_sent: SecondCount,
 }
 
-/// Messages or calls of a region that were received within a second.
+/// Messages, calls or loan requests of a region within a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SecondCount {
     since: Option<Instant>,

@@ -85,9 +85,8 @@ async fn replace(
 /// Whether another instance that shares the store has the table.
 async fn is_running(control: &Control, regions: &Regions) -> Result<bool, ControlError> {
     let (instances, generation) = (control.instances().await?, regions.generation());
-    let has_it = |known: Option<u64>| known == Some(generation);
     let mut others = instances.iter().filter(|instance| *instance.id != *control.instance());
-    Ok(others.any(|instance| has_it(instance.region_generation)))
+    Ok(others.any(|instance| instance.region_generation == Some(generation)))
 }
 
 /// Whether every instance that shares the store has this generation, this one included.
@@ -96,8 +95,6 @@ async fn have_all(control: &Control, generation: u64) -> bool {
         return true;
     }
     let Ok(instances) = control.instances().await else { return false };
-    let is_own = |id: &str| id == control.instance();
-    let has_it = |known: Option<u64>| known == Some(generation);
-    instances.iter().any(|instance| is_own(&instance.id))
-        && instances.iter().all(|instance| has_it(instance.region_generation))
+    instances.iter().any(|instance| *instance.id == *control.instance())
+        && instances.iter().all(|instance| instance.region_generation == Some(generation))
 }

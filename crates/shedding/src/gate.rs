@@ -168,13 +168,7 @@ impl PassRates {
     }
 
     fn threshold(self, priority: Priority) -> u16 {
-        let Self([critical, high, default, low]) = self;
-        match priority {
-            Priority::Critical => critical,
-            Priority::High => high,
-            Priority::Default => default,
-            Priority::Low => low,
-        }
+        self.0.get(priority.index()).copied().unwrap_or(u16::MAX)
     }
 
     /// The rates in one word.

@@ -63,17 +63,11 @@ impl Utilization {
     /// Largest utilization; a service that reports more than its capacity counts as this.
     pub const MAX: Self = Self(20_000);
 
-    /// Returns a utilization as a part of the capacity, at most [`Self::MAX`].
-    ///
-    /// # Errors
-    /// [`ReportError`] for a negative number, or none.
+    /// Returns a utilization as a part of the capacity, at most [`Self::MAX`]; `None` for a negative number, or none.
     #[allow(clippy::float_arithmetic)] // A measurement, whose fourth digit does not matter.
-    pub fn of_ratio(ratio: f64) -> Result<Self, ReportError> {
-        match ratio >= 0.0 {
-            // A cast saturates.
-            true => Ok(Self((ratio * 10_000.0).round() as u16).min(Self::MAX)),
-            false => Err(ReportError),
-        }
+    pub fn of_ratio(ratio: f64) -> Option<Self> {
+        // A cast saturates.
+        (ratio >= 0.0).then(|| Self((ratio * 10_000.0).round() as u16).min(Self::MAX))
     }
 
     fn of_units(units: u64) -> Self {
@@ -95,42 +89,39 @@ impl Utilization {
     #[allow(clippy::float_arithmetic)]
     pub fn parse(value: &str, hits: u64) -> Result<Self, ReportError> {
         let value = value.trim();
-        match value {
-            "percent" => return Ok(Self::of_units(hits.saturating_mul(100))),
-            "per_mille" => return Ok(Self::of_units(hits.saturating_mul(10))),
-            _ => {}
-        }
-        match value.strip_suffix('%') {
-            Some(percent) => Self::of_ratio(number(percent)? / 100.0),
-            None => number(value).or_else(|_| orca(value)).and_then(Self::of_ratio),
-        }
+        let parsed = match (value, value.strip_suffix('%')) {
+            ("percent", _) => Some(Self::of_units(hits.saturating_mul(100))),
+            ("per_mille", _) => Some(Self::of_units(hits.saturating_mul(10))),
+            (_, Some(percent)) => number(percent).and_then(|percent| Self::of_ratio(percent / 100.0)),
+            (value, None) => number(value).or_else(|| orca(value)).and_then(Self::of_ratio),
+        };
+        parsed.ok_or(ReportError)
     }
 }
 
 /// Reads a decimal number; not `inf` or `nan`, nor one of many digits.
-fn number(text: &str) -> Result<f64, ReportError> {
+fn number(text: &str) -> Option<f64> {
     const MAX_BYTES: usize = 32;
     let text = text.trim();
     let is_number =
         text.len() <= MAX_BYTES && text.starts_with(|first: char| first.is_ascii_digit() || first == '.');
-    text.parse().ok().filter(|number: &f64| is_number && number.is_finite()).ok_or(ReportError)
+    text.parse().ok().filter(|number: &f64| is_number && number.is_finite())
 }
 
 /// Reads the utilization of an ORCA load report: `TEXT cpu_utilization=0.3,…` or `JSON {"cpu_utilization": 0.3,…}`, with
 /// or without the word before it. A metric that is 0 or absent is not reported.
-fn orca(report: &str) -> Result<f64, ReportError> {
+fn orca(report: &str) -> Option<f64> {
     const MAX_REPORT_BYTES: usize = 4_096;
     if report.len() > MAX_REPORT_BYTES {
-        return Err(ReportError);
+        return None;
     }
-    let reported = ORCA_METRICS.iter().map(|metric| value_of(report, metric));
-    let mut reported = reported.filter_map(Result::ok).peekable();
-    let first = reported.peek().copied().ok_or(ReportError)?;
-    Ok(reported.find(|value| *value > 0.0).unwrap_or(first))
+    let mut reported = ORCA_METRICS.iter().filter_map(|metric| value_of(report, metric)).peekable();
+    let first = reported.peek().copied()?;
+    reported.find(|value| *value > 0.0).or(Some(first))
 }
 
 /// The number of a metric in a report: after its name as a whole word, quotes and one `:` or `=`.
-fn value_of(report: &str, metric: &str) -> Result<f64, ReportError> {
+fn value_of(report: &str, metric: &str) -> Option<f64> {
     let is_name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '.' | '-');
     let after = report.match_indices(metric).find_map(|(at, _)| {
         let before = report.get(..at)?;
@@ -138,8 +129,7 @@ fn value_of(report: &str, metric: &str) -> Result<f64, ReportError> {
         let rest = rest.strip_prefix('"').unwrap_or(rest).trim_start();
         let rest = rest.strip_prefix([':', '='])?;
         (!before.ends_with(is_name)).then(|| rest.trim_start())
-    });
-    let after = after.ok_or(ReportError)?;
+    })?;
     let end = after.find([',', '}', ' ', '\n']).unwrap_or(after.len());
     number(after.get(..end).unwrap_or_default())
 }
@@ -163,27 +153,16 @@ const MIN_WEIGHT: f64 = 1e-6;
 
 #[allow(clippy::float_arithmetic)] // Measurements: an error of rounding does not matter.
 impl UtilizationSums {
-    /// Returns the sums with the weights that they have after `time`.
-    fn after(self, time: Duration, policy: &SheddingPolicy) -> Self {
+    /// Returns the sums with the weights that they have after `time`, and those of an interval.
+    fn plus(self, interval: &Self, time: Duration, policy: &SheddingPolicy) -> Self {
         let half_lives = time.as_secs_f64() / policy.half_life.as_secs_f64().max(MIN_WEIGHT);
         let factor = (-half_lives).exp2();
+        let mut requested = self.requested.map(|hits| hits * factor);
+        requested.iter_mut().zip(interval.requested).for_each(|(sum, hits)| *sum += hits);
         Self {
-            weight: self.weight * factor,
-            utilization: self.utilization * factor,
-            passed: self.passed * factor,
-            requested: self.requested.map(|hits| hits * factor),
-        }
-    }
-
-    /// Returns the sums of both.
-    #[must_use]
-    pub fn plus(self, other: &Self) -> Self {
-        let mut requested = self.requested;
-        requested.iter_mut().zip(other.requested).for_each(|(sum, hits)| *sum += hits);
-        Self {
-            weight: self.weight + other.weight,
-            utilization: self.utilization + other.utilization,
-            passed: self.passed + other.passed,
+            weight: self.weight * factor + interval.weight,
+            utilization: self.utilization * factor + interval.utilization,
+            passed: self.passed * factor + interval.passed,
             requested,
         }
     }
@@ -235,7 +214,7 @@ impl SharedSums {
         now: Timestamp,
     ) -> SheddingReading {
         let time = self.updated_at.map_or(Duration::ZERO, |at| now.since(at));
-        self.sums = self.sums.after(time, policy).plus(interval);
+        self.sums = self.sums.plus(interval, time, policy);
         self.updated_at = Some(now);
         if interval.weight > 0.0 {
             self.reported_at = Some(now);

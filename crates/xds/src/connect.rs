@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{fmt::Display, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use http::Uri;
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
@@ -106,27 +106,25 @@ fn tls_config(settings: &XdsSettings, host: &str) -> Result<ClientTlsConfig, Str
 }
 
 fn certificates(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
-    let bytes = read(flag, path)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    if found.is_ok_and(|found| !found.is_empty()) {
-        Ok(bytes)
-    } else {
-        Err(unusable(flag, path, &"expected certificates in PEM form"))
-    }
+    pem(flag, path, "expected certificates in PEM form", |bytes| {
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
+        found.is_ok_and(|found| !found.is_empty())
+    })
 }
 
 fn private_key(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
-    let bytes = read(flag, path)?;
-    match PrivateKeyDer::from_pem_slice(&bytes) {
-        Ok(_) => Ok(bytes),
-        Err(_) => Err(unusable(flag, path, &"expected a private key in PEM form, not encrypted")),
-    }
+    let is_key = |bytes: &[u8]| PrivateKeyDer::from_pem_slice(bytes).is_ok();
+    pem(flag, path, "expected a private key in PEM form, not encrypted", is_key)
 }
 
-fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
-    bounded_file::read(path).map_err(|error| unusable(flag, path, &error))
-}
-
-fn unusable(flag: &str, path: &Path, reason: &impl Display) -> String {
-    format!("{flag}: {}: {reason}", redact::path(path))
+/// The content of a file that a flag names, if it is usable.
+fn pem(
+    flag: &str,
+    path: &Path,
+    expected: &str,
+    is_usable: impl Fn(&[u8]) -> bool,
+) -> Result<Vec<u8>, String> {
+    let read = bounded_file::read(path).map_err(|error| error.to_string());
+    let usable = read.and_then(|bytes| if is_usable(&bytes) { Ok(bytes) } else { Err(expected.to_owned()) });
+    usable.map_err(|reason| format!("{flag}: {}: {reason}", redact::path(path)))
 }

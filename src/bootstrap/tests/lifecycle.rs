@@ -5,7 +5,6 @@ use tokio::sync::Notify;
 use tollgate_runtime::panics;
 
 use super::*;
-use crate::bootstrap::running::ComponentFailure;
 
 #[tokio::test]
 async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
@@ -109,15 +108,15 @@ async fn health_reflects_the_rules_and_the_shutdown() {
 #[tokio::test]
 async fn startup_fails_without_valid_rules() {
     let (_directory, settings) = prepared(BAD, "");
-    let error = start::start(settings, None).await.expect_err("refused");
+    let error = start::start(settings, None).await.err().expect("refused");
     assert!(matches!(error, StartError::Rules(_)), "{error}");
 }
 
 #[tokio::test]
 async fn startup_fails_if_the_store_cannot_be_opened() {
     let (_directory, settings) = prepared(GOOD, "");
-    let refuse = |_: &_, _| Err::<Stub, _>(StoreError::Refused("no such file".to_owned()));
-    let error = start_with(settings, StartParts::default(), None, refuse).await.expect_err("refused");
+    let refuse: OpenService<Stub> = Arc::new(|_, _| Err(StoreError::Refused("no such file".to_owned())));
+    let error = start_with(settings, None, |_| refuse).await.err().expect("refused");
     assert!(matches!(error, StartError::Store(_)), "{error}");
 }
 
@@ -125,12 +124,12 @@ async fn startup_fails_if_the_store_cannot_be_opened() {
 async fn a_panic_of_a_worker_is_reported() {
     let (_directory, settings) = prepared(GOOD, "");
     let (stub, _begun) = Stub::new();
-    let panic_in_worker_1 = move |_: &_, _| match thread::current().name() {
+    let panic_in_worker_1: OpenService<_> = Arc::new(move |_, _| match thread::current().name() {
         Some("worker-1") => panic!("on purpose"),
         _ => Ok(stub.clone()),
-    };
-    let started = start_with(settings, StartParts::default(), None, panic_in_worker_1).await;
-    assert_eq!(started.expect_err("refused").to_string(), "worker 1 failed");
+    });
+    let started = start_with(settings, None, |_| panic_in_worker_1).await;
+    assert_eq!(started.err().expect("refused").to_string(), "worker 1 failed");
 }
 
 #[tokio::test]
@@ -151,7 +150,7 @@ async fn a_panic_in_one_call_is_an_internal_error_of_that_call_only() {
         fetch(http, format!("POST /json HTTP/1.1\r\n{JSON_HEADERS}{CLOSE_HEADERS}{request}")).await;
     assert!(response.starts_with("HTTP/1.1 500"), "{response}");
     assert!(get(http, "/healthcheck").await.starts_with("HTTP/1.1 200"));
-    assert!(stage.running.failed().now_or_never().is_none());
+    assert!(stage.running.components.failed().now_or_never().is_none());
     stage.permits.add_permits(1);
     assert_eq!(waiting.await.expect("no panic"), Ok(()));
     stage.running.stop().await;
@@ -163,10 +162,10 @@ async fn a_panic_in_a_shared_task_is_reported() {
     panics::install_hook(metrics::panicked);
     let (_directory, settings) = prepared(GOOD, "");
     let (stub, _begun) = Stub::new();
-    for part in ["worker-1", "http"] {
+    for (part, failure) in [("worker-1", "worker 1 failed"), ("http", "a background task panicked")] {
         let fail = Arc::new(Notify::new());
         let (stub, failing, test) = (stub.clone(), Arc::clone(&fail), thread::current().id());
-        let open = move |_: &_, _| {
+        let open: OpenService<_> = Arc::new(move |_, _| {
             let failing = Arc::clone(&failing);
             let is_http = thread::current().id() == test;
             if is_http && part == "http" || thread::current().name() == Some(part) {
@@ -176,15 +175,11 @@ async fn a_panic_in_a_shared_task_is_reported() {
                 });
             }
             Ok(stub.clone())
-        };
-        let started = start_with(settings.clone(), StartParts::default(), None, open).await;
-        let mut running = started.expect("started");
-        assert!(running.failed().now_or_never().is_none());
+        });
+        let mut running = start_with(settings.clone(), None, |_| open).await.expect("started");
+        assert!(running.components.failed().now_or_never().is_none());
         fail.notify_one();
-        match (part, running.failed().await) {
-            ("http", ComponentFailure::Panic) | ("worker-1", ComponentFailure::Worker(_)) => {}
-            (part, failed) => panic!("{part}: {failed}"),
-        }
+        assert_eq!(running.components.failed().await.to_string(), failure, "{part}");
         running.stop().await;
     }
 }
@@ -197,9 +192,9 @@ async fn a_panic_during_startup_is_reported_after_it() {
     let (stub, _begun) = Stub::new();
     // The panic happens while startup waits for the rules, or at once after it if the rules were there already.
     let first = tokio::spawn(async { panic!("on purpose") });
-    let started = start_with(settings, StartParts::default(), None, move |_, _| Ok(stub.clone()));
+    let started = start_with(settings, None, |_| stub.opener());
     let mut running = started.await.expect("started");
     assert!(first.await.is_err_and(|error| error.is_panic()));
-    assert_eq!(running.failed().now_or_never(), Some(ComponentFailure::Panic));
+    assert_eq!(running.components.failed().now_or_never(), Some(ComponentFailure::Panic));
     running.stop().await;
 }

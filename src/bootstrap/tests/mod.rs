@@ -24,7 +24,9 @@ use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use super::start::{StartParts, start_with};
+use super::running::Running;
+use super::start::start_with;
+use super::workers::OpenService;
 use super::*;
 use crate::settings::Settings;
 
@@ -43,6 +45,11 @@ impl Stub {
     fn new() -> (Self, mpsc::UnboundedReceiver<String>) {
         let (begun, received) = mpsc::unbounded_channel();
         (Self { permits: Arc::new(Semaphore::new(0)), begun }, received)
+    }
+
+    /// Opens this stub on each thread.
+    fn opener(self) -> OpenService<Self> {
+        Arc::new(move |_, _| Ok(self.clone()))
     }
 }
 
@@ -105,9 +112,7 @@ async fn stage_with(
     stub.permits.add_permits(permits);
     let permits = Arc::clone(&stub.permits);
     change(&mut settings);
-    let running = start_with(settings, StartParts::default(), None, move |_, _| Ok(stub.clone()))
-        .await
-        .expect("started");
+    let running = start_with(settings, None, |_| stub.opener()).await.expect("started");
     TestServer { running, permits, begun, directory }
 }
 

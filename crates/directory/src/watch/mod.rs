@@ -147,7 +147,6 @@ enum Wake {
     Poll,
     /// The time for another look at incomplete files.
     Recheck,
-    Stop,
 }
 
 /// The watcher was dropped, which is the only end.
@@ -180,8 +179,7 @@ impl<F: FnMut(Result<SourceFiles, DirectoryError>, bool) -> Reply> Watch<F> {
         loop {
             let recheck = self.refresh(listing, Instant::now())?;
             listing = loop {
-                match self.wait(recheck) {
-                    Wake::Stop => return Err(Stopped),
+                match self.wait(recheck)? {
                     Wake::Event => break self.list(),
                     Wake::Recheck => break DirectoryListing::of(&self.directory),
                     Wake::Poll => {
@@ -198,7 +196,7 @@ impl<F: FnMut(Result<SourceFiles, DirectoryError>, bool) -> Reply> Watch<F> {
     }
 
     /// Waits for a relevant event and the end of its burst, for the time of the recheck, or for the next poll.
-    fn wait(&mut self, recheck: Option<Instant>) -> Wake {
+    fn wait(&mut self, recheck: Option<Instant>) -> Result<Wake, Stopped> {
         let poll = if self.notifier.is_some() { POLL_INTERVAL } else { SHORT_POLL_INTERVAL };
         let start = Instant::now();
         let mut first: Option<Instant> = mem::take(&mut self.has_missed_event).then_some(start);
@@ -212,16 +210,12 @@ impl<F: FnMut(Result<SourceFiles, DirectoryError>, bool) -> Reply> Watch<F> {
             };
             // Checked first, so that a flood of events cannot delay it.
             if left.is_zero() {
-                return wake;
+                return Ok(wake);
             }
             match self.received.recv_timeout(left) {
-                Ok(signal) => match self.handle(signal) {
-                    Ok(is_relevant) if is_relevant && first.is_none() => first = Some(Instant::now()),
-                    Ok(_) => {}
-                    Err(Stopped) => return Wake::Stop,
-                },
-                Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
-                Err(RecvTimeoutError::Timeout) => return wake,
+                Ok(signal) => first = first.or(self.handle(signal)?.then(Instant::now)),
+                Err(RecvTimeoutError::Disconnected) => return Err(Stopped),
+                Err(RecvTimeoutError::Timeout) => return Ok(wake),
             }
         }
     }

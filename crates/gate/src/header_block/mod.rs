@@ -127,9 +127,11 @@ impl HeaderTable {
                     let field = literal.field;
                     if is_new {
                         let Literal { static_name, name, value, .. } = literal;
-                        let text = [name, value].concat().into();
+                        let text: Box<[u8]> = [name, value].concat().into();
                         let entry = Entry { field, static_name, text, name_bytes: name.len() };
-                        self.push(entry);
+                        self.text_bytes += entry.text.len();
+                        self.entries.push_front(entry);
+                        self.added += 1;
                         head.changes_table = true;
                     }
                     field
@@ -144,12 +146,6 @@ impl HeaderTable {
         }
         head.is_unfit |= has_path && !has_scheme;
         Some(head)
-    }
-
-    fn push(&mut self, entry: Entry) {
-        self.text_bytes += entry.text.len();
-        self.entries.push_front(entry);
-        self.added += 1;
     }
 
     /// Drops the oldest entries beyond the bounds, which the client has forgotten by then.

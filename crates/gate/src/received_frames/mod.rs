@@ -15,7 +15,7 @@ use tokio::io::ReadBuf;
 
 use super::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameHeader, HEADER_BYTES, HEADERS, PRIORITY, RST_STREAM,
-    Refusals, WINDOW_UPDATE,
+    Refusals, WINDOW_UPDATE, put_header,
 };
 use super::header_block::{Head, HeaderTable, MAX_COPY_BYTES};
 
@@ -65,15 +65,13 @@ enum Fate {
 }
 
 /// Received frames of one connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ReceivedFrames {
     /// The beginning of a frame whose fate depends on the rest.
     held: BytesMut,
     /// Frames that pass, other than where they were read.
     ready: BytesMut,
-    /// Bytes of the payload that follow, and their fate.
-    payload_bytes: usize,
-    payload_fate: Fate,
+    payload: Payload,
     table: HeaderTable,
     /// Whether the table has entries that HTTP/2 has not seen, of a refused call or of a block that HTTP/2 would refuse.
     pub has_own_table: bool,
@@ -88,21 +86,16 @@ pub struct ReceivedFrames {
     incomplete: VecDeque<u32>,
 }
 
-impl Default for ReceivedFrames {
+/// The payload that follows; at first the preface.
+#[derive(Debug)]
+struct Payload {
+    bytes: usize,
+    fate: Fate,
+}
+
+impl Default for Payload {
     fn default() -> Self {
-        Self {
-            held: BytesMut::new(),
-            ready: BytesMut::new(),
-            payload_bytes: PREFACE_BYTES,
-            payload_fate: Fate::Passed,
-            table: HeaderTable::default(),
-            has_own_table: false,
-            replacement: BytesMut::new(),
-            is_lost: false,
-            latest: 0,
-            latest_passed: 0,
-            incomplete: VecDeque::new(),
-        }
+        Self { bytes: PREFACE_BYTES, fate: Fate::Passed }
     }
 }
 
@@ -168,10 +161,10 @@ impl ReceivedFrames {
 
     /// Returns the number of bytes whose fate is known, and their fate.
     fn next(&mut self, bytes: &[u8], gate: &mut impl Gate, refusals: &mut Refusals) -> Option<(usize, Fate)> {
-        if self.payload_bytes > 0 {
-            let length = self.payload_bytes.min(bytes.len());
-            self.payload_bytes -= length;
-            return Some((length, self.payload_fate));
+        if self.payload.bytes > 0 {
+            let length = self.payload.bytes.min(bytes.len());
+            self.payload.bytes -= length;
+            return Some((length, self.payload.fate));
         }
         let (header, payload) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let header = FrameHeader::parse(*header);
@@ -185,9 +178,9 @@ impl ReceivedFrames {
                 BlockFrames::TooLong => {}
             }
         }
-        self.payload_bytes = header.length;
-        self.payload_fate = self.fate(header, gate, refusals);
-        Some((HEADER_BYTES, self.payload_fate))
+        let fate = self.fate(header, gate, refusals);
+        self.payload = Payload { bytes: header.length, fate };
+        Some((HEADER_BYTES, fate))
     }
 
     /// Decides on the frames of a header block, of which the first has this header.
@@ -205,7 +198,13 @@ impl ReceivedFrames {
             None => Fate::Lost,
         };
         if header.stream <= self.latest {
-            return self.trailers(header, head, passed, refusals);
+            // Headers after a message.
+            let fate = self.body(header, refusals);
+            if fate == Fate::Passed {
+                return passed;
+            }
+            self.has_own_table |= head.is_none_or(|head| head.changes_table);
+            return fate;
         }
         self.latest = header.stream;
         let is_refused =
@@ -222,22 +221,6 @@ impl ReceivedFrames {
             self.incomplete.push_back(header.stream);
         }
         Fate::Dropped
-    }
-
-    /// Decides on headers after a message.
-    fn trailers(
-        &mut self,
-        header: FrameHeader,
-        head: Option<Head>,
-        passed: Fate,
-        refusals: &mut Refusals,
-    ) -> Fate {
-        let fate = self.body(header, refusals);
-        if fate == Fate::Passed {
-            return passed;
-        }
-        self.has_own_table |= head.is_none_or(|head| head.changes_table);
-        fate
     }
 
     /// Reads a header block, and copies it for HTTP/2 if that has another table, or would reset the call.
@@ -261,10 +244,7 @@ impl ReceivedFrames {
         let length = self.replacement.len() - HEADER_BYTES;
         let flags = header.flags & END_STREAM | END_HEADERS;
         if let Some(mut start) = self.replacement.get_mut(..HEADER_BYTES) {
-            start.put_uint(length as u64, 3);
-            start.put_u8(HEADERS);
-            start.put_u8(flags);
-            start.put_u32(header.stream);
+            put_header(&mut start, length, HEADERS, flags, header.stream);
         }
         Some(head)
     }

@@ -1,6 +1,6 @@
 //! The lender's answer.
 
-use super::{Ignored, Raise, Usage, level, lower_bookings, raised, settle};
+use super::{Exchange, Ignored, Raise, Usage, level, lower_bookings, raised, settle};
 use crate::fault::{Fault, is_injected};
 use crate::ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT};
 use crate::message::{Holding, LoanRequest, Reply};
@@ -39,7 +39,9 @@ pub fn lend(
     peer: &RegionName,
     request: &LoanRequest,
 ) -> Result<Lent, Ignored> {
-    check(ledger, terms, now, peer, request)?;
+    let mut exchange = Exchange { ledger, terms, now, usage, peer };
+    exchange.check(request)?;
+    let ledger = &mut *exchange.ledger;
     let mut full_at = settle(ledger, terms, now, usage.full_at);
     let before = ledger.effective(terms, now.label);
     let account = ledger.open(peer).ok_or(Ignored::Full)?;
@@ -54,14 +56,15 @@ pub fn lend(
     let reserve = if is_injected(Fault::LentBeforeHits) { 0 } else { usage.reserve };
     let brought = level(terms.kind, full_at.max(now.micros).saturating_add(reserve), now.micros);
 
-    let returned = give_back(ledger, terms, now, usage, peer, request.want);
+    let returned = exchange.give_back(request.want);
     let want = request.want - returned;
     // Ends that are times count from the receipt, whatever the borrower's clock shows.
     let from = if terms.kind.label_step().is_some() { request.label.max(now.label) } else { now.label };
     let effective = is_injected(Fault::StaleEffective).then_some(after_reconcile);
     let booking = Booking { effective, id: request.id, amount: request.hold.saturating_add(want), from };
-    let (amount, added) = book(ledger, terms, now, usage, peer, booking);
+    let (amount, added) = exchange.book(booking);
 
+    let ledger = exchange.ledger;
     let spare = ledger.effective(terms, now.label).saturating_sub(usage.kept());
     let lacking = booking.amount - amount;
     let lent = u32::try_from(ledger.lent(now.label)).unwrap_or(u32::MAX);
@@ -81,54 +84,70 @@ pub fn lend(
     Ok(Lent { reply, full_at, recall })
 }
 
-fn check(
-    ledger: &Ledger,
-    terms: &Terms,
-    now: Moment,
-    peer: &RegionName,
-    request: &LoanRequest,
-) -> Result<(), Ignored> {
-    if request.have.len() > MAX_BORROWED {
-        return Err(Ignored::Long);
-    }
-    if request.id > now.micros + MAX_AHEAD_MICROS {
-        return Err(Ignored::Ahead);
-    }
-    if terms.kind.max_skew().is_some_and(|skew| request.label.abs_diff(now.label) > skew) {
-        return Err(Ignored::Skewed);
-    }
-    match ledger.account(peer) {
-        Some(account) if request.id <= account.seen && !is_injected(Fault::ReplayedRequest) => {
-            Err(Ignored::Replayed)
+impl Exchange<'_> {
+    fn check(&self, request: &LoanRequest) -> Result<(), Ignored> {
+        let Self { ledger, terms, now, peer, .. } = self;
+        if request.have.len() > MAX_BORROWED {
+            return Err(Ignored::Long);
         }
-        _ => Ok(()),
+        if request.id > now.micros + MAX_AHEAD_MICROS {
+            return Err(Ignored::Ahead);
+        }
+        if terms.kind.max_skew().is_some_and(|skew| request.label.abs_diff(now.label) > skew) {
+            return Err(Ignored::Skewed);
+        }
+        match ledger.account(peer) {
+            Some(account) if request.id <= account.seen && !is_injected(Fault::ReplayedRequest) => {
+                Err(Ignored::Replayed)
+            }
+            _ => Ok(()),
+        }
     }
-}
 
-/// Cuts what this region borrowed from the peer by at most `want`, never below what it keeps, and returns by how much.
-fn give_back(
-    ledger: &mut Ledger,
-    terms: &Terms,
-    now: Moment,
-    usage: Usage,
-    peer: &RegionName,
-    want: u32,
-) -> u32 {
-    let effective = ledger.effective(terms, now.label);
-    let spare = effective.saturating_sub(usage.kept());
-    let Some(account) = ledger.accounts.get_mut(peer) else { return 0 };
-    if usage.used <= effective {
-        // All hits of loans that have ended are within the region's own limit.
-        account.borrowed.retain(|loan| loan.until >= now.label);
+    /// Cuts what this region borrowed from the peer by at most `want`, never below what it keeps, and returns by how much.
+    fn give_back(&mut self, want: u32) -> u32 {
+        let Self { ledger, now, usage, .. } = self;
+        let effective = ledger.effective(self.terms, now.label);
+        let spare = effective.saturating_sub(usage.kept());
+        let Some(account) = ledger.accounts.get_mut(self.peer) else { return 0 };
+        if usage.used <= effective {
+            // All hits of loans that have ended are within the region's own limit.
+            account.borrowed.retain(|loan| loan.until >= now.label);
+        }
+        // While a request to that peer is in flight, this region itself is short.
+        let is_in_flight = account.outstanding != 0 && now.micros < account.sent_at + REPLY_TIMEOUT_MICROS;
+        let borrowed = account.borrowed_at(now.label);
+        let amount = if is_in_flight { 0 } else { borrowed.min(spare).min(want) };
+        if amount > 0 {
+            cut(account, now.label, borrowed - amount);
+        }
+        amount
     }
-    // While a request to that peer is in flight, this region itself is short.
-    let is_in_flight = account.outstanding != 0 && now.micros < account.sent_at + REPLY_TIMEOUT_MICROS;
-    let borrowed = account.borrowed_at(now.label);
-    let amount = if is_in_flight { 0 } else { borrowed.min(spare).min(want) };
-    if amount > 0 {
-        cut(account, now.label, borrowed - amount);
+
+    /// Books as much of a loan as this region can spare, and returns its amount, and by how much the limit fell.
+    fn book(&mut self, booking: Booking) -> (u32, u32) {
+        let Self { ledger, terms, now, usage, .. } = self;
+        let effective = u64::from(booking.effective.unwrap_or_else(|| ledger.effective(terms, now.label)));
+        let lent = ledger.lent(now.label);
+        let Some(account) = ledger.accounts.get_mut(self.peer) else { return (0, 0) };
+        let old = account.lent_at(now.label);
+        // What the region has beyond its own need, with what the peer has of it already.
+        let available = (effective + u64::from(old)).saturating_sub(usage.kept().into());
+        // Only the region's own share is lent.
+        let own = u64::from(terms.base).saturating_sub(lent - u64::from(old));
+        let amount = u64::from(booking.amount).min(available).min(own);
+        let amount = match u32::try_from(amount).unwrap_or(u32::MAX) {
+            // The borrower lists each smaller loan until its hits have expired: few steps need few entries.
+            less if less < old => less - less % (terms.base / STEPS).max(1),
+            amount => amount,
+        };
+        if amount == 0 || account.lent.len() >= MAX_LENT {
+            return (0, 0);
+        }
+        let until = booking.from.saturating_add(terms.kind.booking_span());
+        account.lent.push(Loan { id: booking.id, amount, from: 0, until });
+        (amount, amount.saturating_sub(old))
     }
-    amount
 }
 
 /// Loans that this region has of a peer, and the number of the last request that brings no more.
@@ -157,35 +176,4 @@ struct Booking {
     id: u64,
     amount: u32,
     from: u64,
-}
-
-/// Books as much of a loan as this region can spare, and returns its amount, and by how much the limit fell.
-fn book(
-    ledger: &mut Ledger,
-    terms: &Terms,
-    now: Moment,
-    usage: Usage,
-    peer: &RegionName,
-    booking: Booking,
-) -> (u32, u32) {
-    let effective = u64::from(booking.effective.unwrap_or_else(|| ledger.effective(terms, now.label)));
-    let lent = ledger.lent(now.label);
-    let Some(account) = ledger.accounts.get_mut(peer) else { return (0, 0) };
-    let old = account.lent_at(now.label);
-    // What the region has beyond its own need, with what the peer has of it already.
-    let available = (effective + u64::from(old)).saturating_sub(usage.kept().into());
-    // Only the region's own share is lent.
-    let own = u64::from(terms.base).saturating_sub(lent - u64::from(old));
-    let amount = u64::from(booking.amount).min(available).min(own);
-    let amount = match u32::try_from(amount).unwrap_or(u32::MAX) {
-        // The borrower lists each smaller loan until its hits have expired: few steps need few entries.
-        less if less < old => less - less % (terms.base / STEPS).max(1),
-        amount => amount,
-    };
-    if amount == 0 || account.lent.len() >= MAX_LENT {
-        return (0, 0);
-    }
-    let until = booking.from.saturating_add(terms.kind.booking_span());
-    account.lent.push(Loan { id: booking.id, amount, from: 0, until });
-    (amount, amount.saturating_sub(old))
 }

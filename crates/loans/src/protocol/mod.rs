@@ -47,22 +47,17 @@ impl Usage {
 }
 
 /// Message that is not processed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
     /// A loan request that is not newer than the last one.
-    #[error("the loan request was answered before")]
     Replayed,
     /// A loan request that is numbered more than an hour ahead of this region's clock.
-    #[error("the loan request's number is too far ahead; expected one of about the time")]
     Ahead,
     /// Labels that differ more than the clocks of regions may.
-    #[error("the label is too far from this region's; expected synchronised clocks")]
     Skewed,
     /// More loans than a region has.
-    #[error("the message lists too many loans")]
     Long,
     /// No room for another region.
-    #[error("the record has loans with too many regions")]
     Full,
 }
 
@@ -109,6 +104,15 @@ pub fn request_loans(
         requests.push((share.peer.clone(), request));
     }
     (requests, full_at)
+}
+
+/// A transition of one region with a peer.
+struct Exchange<'l> {
+    ledger: &'l mut Ledger,
+    terms: &'l Terms,
+    now: Moment,
+    usage: Usage,
+    peer: &'l RegionName,
 }
 
 /// Drops the loans that have ended before `now`, and returns when the bucket will be full.

@@ -1,6 +1,6 @@
 //! The borrower's taking of a reply.
 
-use super::{Ignored, Raise, Usage, lend::cut, lower_bookings, raised, settle};
+use super::{Exchange, Ignored, Raise, Usage, lend::cut, lower_bookings, raised, settle};
 use crate::fault::{Fault, is_injected};
 use crate::ledger::{Account, Ledger, Loan, MAX_BORROWED};
 use crate::terms::{Moment, Terms};
@@ -53,56 +53,54 @@ pub fn take(
     let before = ledger.effective(terms, now.label);
     full_at = raised(terms.kind, full_at, now.micros, Raise::empty(start, before));
 
-    let is_expected = borrow(ledger, terms, now, usage, peer, reply);
+    let mut exchange = Exchange { ledger, terms, now, usage, peer };
+    let is_expected = exchange.borrow(reply);
+    let ledger = exchange.ledger;
     let after = ledger.effective(terms, now.label);
     let raise = Raise { before, after, added: reply.added, brought: reply.level };
     full_at = raised(terms.kind, full_at, now.micros, raise);
     Ok(Taken { full_at, gained: after.saturating_sub(start), is_expected })
 }
 
-/// Takes the loan; returns whether it was to the outstanding request.
-fn borrow(
-    ledger: &mut Ledger,
-    terms: &Terms,
-    now: Moment,
-    usage: Usage,
-    peer: &RegionName,
-    reply: &Reply,
-) -> bool {
-    let effective = ledger.effective(terms, now.label);
-    let Some(account) = ledger.accounts.get_mut(peer) else { return false };
-    let is_expected = account.outstanding != 0 && account.outstanding == reply.id;
-    if !is_expected && !is_injected(Fault::LateReply) {
-        return false;
+impl Exchange<'_> {
+    /// Takes the loan; returns whether it was to the outstanding request.
+    fn borrow(&mut self, reply: &Reply) -> bool {
+        let Self { ledger, terms, now, usage, .. } = self;
+        let effective = ledger.effective(terms, now.label);
+        let Some(account) = ledger.accounts.get_mut(self.peer) else { return false };
+        let is_expected = account.outstanding != 0 && account.outstanding == reply.id;
+        if !is_expected && !is_injected(Fault::LateReply) {
+            return false;
+        }
+        account.outstanding = 0;
+        account.spare = reply.spare;
+        let amount = reply.amount.min(account.wanted);
+        let from = if terms.kind.label_step().is_some() {
+            reply.from
+        } else if is_injected(Fault::EndFromReceipt) {
+            now.micros
+        } else {
+            account.sent_at
+        };
+        let until = from.saturating_add(terms.kind.loan_span());
+        let is_time = terms.kind.label_step().is_none();
+        let loan = Loan { id: reply.id, amount, from: if is_time { 0 } else { from }, until };
+        let held = account.borrowed_at(now.label);
+        if amount < held {
+            // The lender needs it back: all but what is used.
+            let unused = effective.saturating_sub(usage.used);
+            cut(account, now.label, amount.max(held.saturating_sub(unused)));
+        }
+        if loan.until < now.label || amount == 0 {
+            return true;
+        }
+        account.borrowed.retain(|old| !loan.replaces(old, now.label));
+        make_room(account, now.label);
+        if account.borrowed.len() < MAX_BORROWED {
+            account.borrowed.push(loan);
+        }
+        true
     }
-    account.outstanding = 0;
-    account.spare = reply.spare;
-    let amount = reply.amount.min(account.wanted);
-    let from = if terms.kind.label_step().is_some() {
-        reply.from
-    } else if is_injected(Fault::EndFromReceipt) {
-        now.micros
-    } else {
-        account.sent_at
-    };
-    let until = from.saturating_add(terms.kind.loan_span());
-    let is_time = terms.kind.label_step().is_none();
-    let loan = Loan { id: reply.id, amount, from: if is_time { 0 } else { from }, until };
-    let held = account.borrowed_at(now.label);
-    if amount < held {
-        // The lender needs it back: all but what is used.
-        let unused = effective.saturating_sub(usage.used);
-        cut(account, now.label, amount.max(held.saturating_sub(unused)));
-    }
-    if loan.until < now.label || amount == 0 {
-        return true;
-    }
-    account.borrowed.retain(|old| !loan.replaces(old, now.label));
-    make_room(account, now.label);
-    if account.borrowed.len() < MAX_BORROWED {
-        account.borrowed.push(loan);
-    }
-    true
 }
 
 /// Drops the loan that ends first of those that have not ended and are not the largest now, if there is no room for

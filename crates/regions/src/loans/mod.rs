@@ -8,23 +8,23 @@ mod borrower;
 #[cfg(test)]
 mod tests;
 
-use std::{str::FromStr as _, sync::Arc, time::Duration};
+use std::time::{Duration, Instant};
+use std::{str::FromStr as _, sync::Arc};
 
-use parking_lot::Mutex;
 use tollgate_core::{RecordId, clock::Clock};
-use tollgate_limiter::{ActiveRules, OwnShares};
+use tollgate_limiter::ActiveRules;
 use tollgate_proto::tollgate::region::v1::{
     self as proto, CounterLoanRequest, CounterReply, counter_reply::Result as Outcome,
 };
 use tollgate_rules::{Limit, Scope};
 use tollgate_store::key::CellKey;
 use tollgate_store::loans::regions::message::{Holding, LoanRequest, Reply};
-use tollgate_store::loans::regions::policy::{self, LoanRequestBudgets};
+use tollgate_store::loans::regions::policy;
 use tollgate_store::loans::regions::protocol::{self, Lent};
 use tollgate_store::loans::regions::table::RegionName;
 use tollgate_store::loans::{Loans, SharedCounter};
 
-use super::{ScopedRules, metrics};
+use super::{ScopedRules, announcements::LOAN_REQUESTS, metrics};
 
 pub(super) use self::borrower::Borrower;
 
@@ -33,21 +33,19 @@ pub(super) use self::borrower::Borrower;
 pub(crate) struct Lender {
     rules: Arc<ActiveRules>,
     global: ScopedRules,
-    shares: OwnShares,
     borrower: Borrower,
-    budgets: Arc<Mutex<LoanRequestBudgets>>,
 }
 
 impl Lender {
     /// Lends from the store of `borrower`.
-    pub(crate) fn new(rules: Arc<ActiveRules>, shares: OwnShares, borrower: Borrower) -> Self {
-        Self { rules, global: ScopedRules::new(Scope::Global), shares, borrower, budgets: Arc::default() }
+    pub(crate) fn new(rules: Arc<ActiveRules>, borrower: Borrower) -> Self {
+        Self { rules, global: ScopedRules::new(Scope::Global), borrower }
     }
 
     /// Answers a loan request of `peer`.
     pub(crate) async fn answer(&self, peer: &str, message: &CounterLoanRequest) -> CounterReply {
         let Ok(peer) = RegionName::from_str(peer) else { return refused(Outcome::Ignored) };
-        if !self.budgets.lock().take(&peer, Clock::System.now().as_micros()) {
+        if !self.borrower.regions.admits(peer.as_str(), LOAN_REQUESTS, Instant::now()) {
             return refused(Outcome::Busy);
         }
         let Some((record, request)) = read_request(message) else {
@@ -122,7 +120,8 @@ impl Lender {
         let Limit::Quota { quota, .. } = &rule.limit else { return None };
         // The name of a long tag does not show its domain.
         let is_unique = found.next().is_none();
-        is_unique.then(|| self.shares.counter(*quota, &rule.policy()?, cell, record, &Clock::System))?
+        let shares = &self.borrower.regions.shares;
+        is_unique.then(|| shares.counter(*quota, &rule.policy()?, cell, record, &Clock::System))?
     }
 }
 

@@ -35,8 +35,8 @@ fn bench() -> Bench {
     let shared = shares.counter(*quota, &policy, cell, record, &Clock::System).expect("shared");
     let regional = counter(&rules, "r", "v");
     let (store, watch) = (memory_store(), ShareWatch::default());
-    let borrower = Borrower::new(regions, store, watch, Replicas::default(), shares.awaited.clone());
-    let lender = Lender::new(rules, shares, borrower);
+    let borrower = Borrower::new(regions, store, watch, Replicas::default());
+    let lender = Lender::new(rules, borrower);
     Bench { lender, shared, regional }
 }
 

@@ -7,7 +7,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{self, MissedTickBehavior, sleep, timeout};
 use tokio::{select, sync::mpsc};
 use tollgate_core::clock::Clock;
-use tollgate_proto::tollgate::region::v1::{ExchangeReply, ExchangeRequest, regions_client::RegionsClient};
+use tollgate_proto::tollgate::region::v1::{ExchangeRequest, regions_client::RegionsClient};
 use tollgate_rules::RegionEntry;
 use tollgate_runtime::{backoff::Backoff, redact::with_sources};
 use tollgate_serve::net::TlsSettings;
@@ -129,7 +129,10 @@ impl Peer {
         };
         let round_trip = sent.elapsed();
         metrics::exchanged(&self.entry.name, round_trip);
-        self.take(&reply, Exchange { sent_at, round_trip })?;
+        let Some(sender) = reply.sender.as_ref().filter(|sender| *sender.region == *self.entry.name) else {
+            return Err("the reply is of another region; expected the one of the address".to_owned());
+        };
+        self.regions.replied(sender, Exchange { sent_at, round_trip });
         if reply.replies.len() != waiting.len() {
             return Err("a reply with other answers than loan requests; expected one for each".to_owned());
         }
@@ -137,16 +140,6 @@ impl Peer {
             // A borrower whose time is over does not wait any more.
             let _ = waiting.send(answer);
         }
-        Ok(())
-    }
-
-    /// Handles the announcement of a reply.
-    fn take(&self, reply: &ExchangeReply, exchange: Exchange) -> Result<(), String> {
-        let sender = reply.sender.as_ref().filter(|sender| *sender.region == *self.entry.name);
-        let Some(sender) = sender else {
-            return Err("the reply is of another region; expected the one of the address".to_owned());
-        };
-        self.regions.replied(sender, exchange);
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! Service that other regions call, and its port.
 
 use std::task::{Context, Poll};
-use std::{io, pin::Pin, sync::Arc, time::Duration};
+use std::time::{Duration, Instant};
+use std::{io, pin::Pin, sync::Arc};
 
 use futures_util::{future::join_all, stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -9,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::{select, task::JoinSet};
 use tokio_rustls::server::TlsStream;
-use tollgate_control::Control;
+use tollgate_control::{Control, ControlError};
 use tollgate_proto::tollgate::region::v1::{
     Announcement, CounterLoanRequest, CounterReply, DecideReply, DecideRequest, ExchangeReply,
     ExchangeRequest, ReadRecordsReply, ReadRecordsRequest, ReadRulesReply, ReadRulesRequest,
@@ -24,11 +25,11 @@ use tonic::transport::{Server, server::Connected};
 use tonic::{Request, Response, Status, async_trait, body::Body};
 use tower::util::MapRequestLayer;
 
-use super::{rules, tls::PeerNames};
-use crate::Regions;
+use super::tls::PeerNames;
 use crate::loans::{Lender, refused};
 use crate::metrics::{self, Refusal};
 use crate::primary::{MAX_CALLS, PrimaryServer};
+use crate::{Regions, announcements::MESSAGES};
 
 /// Counts and logs a refused message, and returns its status.
 fn recorded(refusal: Refusal) -> Status {
@@ -99,6 +100,16 @@ impl RegionsService {
         Ok(sender)
     }
 
+    /// Takes over the announcement of a region that copies what this one writes.
+    fn accept_reader<T>(&self, request: &Request<T>, sender: Option<&Announcement>) -> Result<(), Status> {
+        self.accept(request, sender, true)?;
+        if self.regions.is_writing() {
+            return Ok(());
+        }
+        let reason = "this region does not write the rules; expected the same region table";
+        Err(Status::failed_precondition(reason))
+    }
+
     fn sender<T>(
         &self,
         request: &Request<T>,
@@ -110,11 +121,15 @@ impl RegionsService {
         if !names.contains(&entry.certificate_name) {
             return Err(Refusal::Certificate);
         }
-        if !self.regions.admits_message(&sender.region) {
+        if !self.regions.admits(&sender.region, MESSAGES, Instant::now()) {
             return Err(Refusal::Flood);
         }
         Ok(sender.clone())
     }
+}
+
+fn unavailable(error: ControlError) -> Status {
+    Status::unavailable(error.to_string())
 }
 
 #[async_trait]
@@ -130,16 +145,19 @@ impl regions_server::Regions for RegionsService {
         &self,
         request: Request<ReadRulesRequest>,
     ) -> Result<Response<ReadRulesReply>, Status> {
-        self.accept(&request, request.get_ref().sender.as_ref(), true)?;
-        rules::answer(&self.regions, &self.control, request.into_inner()).await.map(Response::new)
+        let ReadRulesRequest { sender, version_token } = request.get_ref();
+        self.accept_reader(&request, sender.as_ref())?;
+        self.control.rules_after(version_token).await.map(Response::new).map_err(unavailable)
     }
 
     async fn read_records(
         &self,
         request: Request<ReadRecordsRequest>,
     ) -> Result<Response<ReadRecordsReply>, Status> {
-        self.accept(&request, request.get_ref().sender.as_ref(), true)?;
-        rules::answer_records(&self.regions, &self.control, request.into_inner()).await.map(Response::new)
+        let ReadRecordsRequest { sender, known, is_continued } = request.get_ref();
+        self.accept_reader(&request, sender.as_ref())?;
+        let page = self.control.records_after(&known.clone().unwrap_or_default(), *is_continued).await;
+        page.map(Response::new).map_err(unavailable)
     }
 
     async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<DecideReply>, Status> {

@@ -28,13 +28,11 @@ pub(super) use self::router::{PrimaryCall, PrimaryRole};
 pub(crate) use self::router::{PrimaryCalls, PrimaryQueue, PrimaryRouter};
 pub(super) use self::server::PrimaryServer;
 
-/// Role of the own region, and the calls to the primary region.
+/// Role of the own region.
 #[derive(Debug, Default)]
 pub(super) struct Primacy {
     /// Whether others may still call a former primary region, so that the own one does not decide.
     pub(super) is_pending: bool,
-    /// Calls to which the role is passed on.
-    pub(super) calls: Option<PrimaryCalls>,
 }
 
 /// A record that was read.
@@ -64,7 +62,7 @@ impl Primacy {
     /// first generation. `has_record` is whether there will be a record.
     pub(super) fn start(own: &str, table: &RegionTable, has_record: bool) -> Self {
         let is_pending = has_record && table.primary() == Some(own) && table.generation() > 1;
-        Self { is_pending, calls: None }
+        Self { is_pending }
     }
 
     /// Takes over the record of the region, `""` for none: before decisions, and then regularly. Returns the one that has
@@ -113,13 +111,6 @@ impl Primacy {
             Some(primary) if primary != own => PrimaryRole::Other,
             Some(_) if self.is_pending => PrimaryRole::Pending,
             Some(_) => PrimaryRole::Own,
-        }
-    }
-
-    /// Passes the role on to the stores.
-    pub(super) fn publish(&self, own: &str, table: &RegionTable) {
-        if let Some(calls) = &self.calls {
-            calls.set_role(self.role(own, table));
         }
     }
 }

@@ -17,7 +17,12 @@ pub(crate) fn regions_of(table: &str, shares: OwnShares) -> Regions {
     let (_directory, file) = temporary_file("regions.yaml");
     fs::write(&file, table).expect("written");
     let settings = RegionSettings { name: "us".to_owned(), table: file, peers: None };
-    Regions::load(&settings, shares).expect("valid")
+    load(&settings, shares).expect("valid")
+}
+
+fn load(settings: &RegionSettings, shares: OwnShares) -> Result<Regions, String> {
+    let (calls, _) = PrimaryCalls::new();
+    Regions::load(settings, shares, calls)
 }
 
 fn table(generation: u32, weight: u32) -> String {
@@ -29,8 +34,8 @@ fn a_change_is_activated_once_it_is_complete_and_a_mistake_leaves_the_active_tab
     let (_directory, file) = temporary_file("regions.yaml");
     fs::write(&file, table(1, 1)).expect("written");
     let settings = RegionSettings { name: "us".to_owned(), table: file.clone(), peers: None };
-    let regions = Regions::load(&settings, OwnShares::default()).expect("valid");
-    let mut polled = never_read();
+    let regions = load(&settings, OwnShares::default()).expect("valid");
+    let mut polled = Polled::new(Err(String::new()));
     let mut after = |content: &str| {
         fs::write(&file, content).expect("written");
         regions.poll(&mut polled);
@@ -54,13 +59,13 @@ fn a_change_is_activated_once_it_is_complete_and_a_mistake_leaves_the_active_tab
 #[test]
 fn a_server_does_not_start_with_an_invalid_table_or_one_without_its_region() {
     let (_directory, file) = temporary_file("regions.yaml");
-    let load = |name: &str| {
+    let refusal = |name: &str| {
         let settings = RegionSettings { name: name.to_owned(), table: file.clone(), peers: None };
-        Regions::load(&settings, OwnShares::default()).map(|_| ()).expect_err("refused")
+        load(&settings, OwnShares::default()).map(|_| ()).expect_err("refused")
     };
-    assert!(load("us").contains("regions.yaml: "), "{}", load("us"));
+    assert!(refusal("us").contains("regions.yaml: "), "{}", refusal("us"));
     fs::write(&file, table(1, 1)).expect("written");
-    assert!(load("ap").contains("regions.yaml: regions: has no region `ap`"), "{}", load("ap"));
+    assert!(refusal("ap").contains("regions.yaml: regions: has no region `ap`"), "{}", refusal("ap"));
     fs::write(&file, "regions: 7").expect("written");
-    assert!(load("us").contains("generation: is missing"), "{}", load("us"));
+    assert!(refusal("us").contains("generation: is missing"), "{}", refusal("us"));
 }

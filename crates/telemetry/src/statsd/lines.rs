@@ -19,11 +19,12 @@ pub enum StatsdFormat {
 
 /// Formatter of lines.
 #[derive(Debug)]
-pub(super) enum Lines {
-    /// The format of envoyproxy/ratelimit: tags are the end of the name.
-    Plain { tags: String },
-    /// Separate tags, and rewritten names.
-    Dogstatsd { tags: Vec<(String, String)>, rewrites: Vec<Rewrite> },
+pub(super) struct Lines {
+    /// Tags as the end of the name, in the format of envoyproxy/ratelimit.
+    suffix: String,
+    /// Separate tags.
+    tags: Vec<(String, String)>,
+    rewrites: Vec<Rewrite>,
 }
 
 impl Lines {
@@ -31,29 +32,19 @@ impl Lines {
         // Separators are replaced, as in envoyproxy/ratelimit.
         tags.iter_mut().for_each(|(_, value)| *value = value.replace(['.', ':', '|'], "_"));
         tags.sort();
-        match format {
-            StatsdFormat::Plain => {
-                Self::Plain { tags: tags.iter().map(|(key, value)| format!(".__{key}={value}")).collect() }
-            }
-            StatsdFormat::Dogstatsd => Self::Dogstatsd { tags, rewrites },
-        }
+        let of_name = if format == StatsdFormat::Plain { std::mem::take(&mut tags) } else { Vec::new() };
+        let suffix = of_name.iter().map(|(key, value)| format!(".__{key}={value}")).collect();
+        Self { suffix, tags, rewrites }
     }
 
     /// The line for a delta, without a line feed.
     pub(super) fn of(&self, delta: &Delta) -> String {
-        match self {
-            Self::Plain { tags } => line(&format!("{}{tags}", delta.name), delta.measure, &[]),
-            Self::Dogstatsd { tags, rewrites } => {
-                match rewrites.iter().find_map(|rewrite| rewrite.apply(&delta.name)) {
-                    None => line(&delta.name, delta.measure, tags),
-                    Some((name, made)) => {
-                        let made = made.into_iter().map(|(key, value)| (key, value.replace([',', '|'], "_")));
-                        let tags: Vec<_> = tags.iter().cloned().chain(made).collect();
-                        line(&name, delta.measure, &tags)
-                    }
-                }
-            }
-        }
+        let rewritten = self.rewrites.iter().find_map(|rewrite| rewrite.apply(&delta.name));
+        let (name, made) =
+            rewritten.unwrap_or_else(|| (format!("{}{}", delta.name, self.suffix), Vec::new()));
+        let made = made.into_iter().map(|(key, value)| (key, value.replace([',', '|'], "_")));
+        let tags: Vec<_> = self.tags.iter().cloned().chain(made).collect();
+        line(&name, delta.measure, &tags)
     }
 }
 

@@ -75,7 +75,7 @@ fn read(resource: &Any, budget: &mut DecodeBudget) -> Result<RateLimitConfig, St
         let found = resource.type_url.chars().take(MAX_NAME_CHARS).collect::<String>();
         return Err(format!("is of the type `{}`, expected `{TYPE_URL}`", found.escape_debug()));
     }
-    budget.take(&resource.value).map_err(|error| error.to_string())?;
+    budget.take(&resource.value)?;
     RateLimitConfig::decode(&*resource.value).map_err(|error| format!("can't be decoded: {error}"))
 }
 

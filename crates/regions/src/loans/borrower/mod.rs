@@ -11,16 +11,16 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio::{select, sync::Notify};
 use tollgate_core::RecordId;
-use tollgate_core::clock::{Clock, micros};
-use tollgate_limiter::{AwaitedLoans, Replicas};
+use tollgate_core::clock::micros;
+use tollgate_limiter::Replicas;
 use tollgate_proto::tollgate::region::v1::counter_reply::Result as Outcome;
-use tollgate_store::loans::regions::policy::{self, Demand, LoanRequestBudgets};
+use tollgate_store::loans::regions::policy::{self, Demand};
 use tollgate_store::loans::regions::{message::LoanRequest, protocol, table::RegionName};
 use tollgate_store::loans::{Loans, ShareWatch, SharedCounter};
 use tollgate_store::{Store, key::CellKey};
 
 use super::LEDGER_TIMEOUT;
-use crate::{Regions, loans, metrics};
+use crate::{Regions, announcements::OWN_LOAN_REQUESTS, loans, metrics};
 
 /// Time for which hits do not wait while no other region is connected.
 const UNCONNECTED_PAUSE: Duration = Duration::from_millis(200);
@@ -38,8 +38,6 @@ pub(crate) struct Borrower {
     pub(super) store: Store,
     pub(super) watch: ShareWatch,
     replicas: Replicas,
-    awaited: AwaitedLoans,
-    budgets: Arc<Mutex<LoanRequestBudgets>>,
     renewals: Arc<Mutex<Renewals>>,
     /// Notified at the end of a loan request, after which loans may have to be prolonged sooner.
     ended: Arc<Notify>,
@@ -56,15 +54,8 @@ enum Prepared {
 }
 
 impl Borrower {
-    pub(crate) fn new(
-        regions: Regions,
-        store: Store,
-        watch: ShareWatch,
-        replicas: Replicas,
-        awaited: AwaitedLoans,
-    ) -> Self {
-        let (budgets, renewals, ended) = (Arc::default(), Arc::default(), Arc::default());
-        Self { regions, store, watch, replicas, awaited, budgets, renewals, ended }
+    pub(crate) fn new(regions: Regions, store: Store, watch: ShareWatch, replicas: Replicas) -> Self {
+        Self { regions, store, watch, replicas, renewals: Arc::default(), ended: Arc::default() }
     }
 
     /// Takes shortages as they come, and prolongs loans before they end. Never completes.
@@ -96,7 +87,7 @@ impl Borrower {
         match self.renewals.lock().begin(&counter) {
             Begun::Request => {}
             Begun::InFlight => return,
-            Begun::Full => return self.awaited.conclude(&counter, Duration::ZERO),
+            Begun::Full => return self.regions.shares.awaited.conclude(&counter, Duration::ZERO),
         }
         let borrower = self.clone();
         tokio::spawn(async move {
@@ -111,7 +102,7 @@ impl Borrower {
             let due = renewal.map(|renewal| Instant::now() + renewal);
             borrower.renewals.lock().end(counter.clone(), due);
             // After its end, so that a hit that begins to wait now leads to a further request.
-            borrower.awaited.conclude(&counter, pause.unwrap_or_default());
+            borrower.regions.shares.awaited.conclude(&counter, pause.unwrap_or_default());
             borrower.ended.notify_one();
         });
     }
@@ -141,7 +132,7 @@ impl Borrower {
     /// Waits until the loan request of another instance of the region has ended, for hits that wait for its loan.
     async fn await_claim(&self, counter: &SharedCounter, until: Duration) {
         let end = Instant::now() + until.min(REPLY_TIMEOUT);
-        while Instant::now() < end && self.awaited.is_awaited(counter) {
+        while Instant::now() < end && self.regions.shares.awaited.is_awaited(counter) {
             sleep(CLAIM_INTERVAL).await;
             let step = |loans: &mut Loans| {
                 let is_in_flight =
@@ -182,10 +173,11 @@ impl Borrower {
     /// Requests a loan from one region, and returns the amount gained.
     async fn exchange(&self, counter: &SharedCounter, peer: &RegionName, request: &LoanRequest) -> u32 {
         let started = Instant::now();
-        let is_within_budget = self.budgets.lock().take(peer, Clock::System.now().as_micros());
         let message = loans::request_of(counter, request);
-        let receiver =
-            if is_within_budget { self.regions.request_loan(peer.as_str(), message) } else { None };
+        let receiver = match self.regions.admits(peer.as_str(), OWN_LOAN_REQUESTS, started.into()) {
+            true => self.regions.request_loan(peer.as_str(), message),
+            false => None,
+        };
         let reply = match receiver {
             Some(receiver) => timeout(REPLY_TIMEOUT, receiver).await.ok().and_then(Result::ok),
             None => None,
@@ -213,7 +205,7 @@ impl Borrower {
             }
         };
         if gained > 0 {
-            self.awaited.arrive(counter);
+            self.regions.shares.awaited.arrive(counter);
         }
         metrics::loan_requested(peer.as_str(), result, gained, started.elapsed());
         gained

@@ -149,10 +149,10 @@ impl PrimaryClient {
 
     /// Admits a message for which there is room.
     fn admit(&mut self, now: Instant) -> Result<Attempt, StoreError> {
-        let has_room = self.has_room();
-        let refusal = if has_room { StoreError::BreakerOpen } else { StoreError::Overloaded };
-        let attempt = if has_room { self.breaker.admit(now) } else { None };
-        attempt.ok_or(refusal)
+        match self.has_room() {
+            true => self.breaker.admit(now).ok_or(StoreError::BreakerOpen),
+            false => Err(StoreError::Overloaded),
+        }
     }
 
     /// Records the progress of a message.
@@ -257,7 +257,16 @@ impl Message {
 
     /// Results of the calls.
     fn results(&self, replied: Result<Response<DecideReply>, Status>) -> Result<Results, StoreError> {
-        replies(&self.calls, replied.map_err(|status| error_of(&status))?.get_ref())
+        let DecideReply { replies } = replied.map_err(|status| error_of(&status))?.into_inner();
+        if replies.len() != self.calls.len() {
+            return Err(StoreError::MalformedReply);
+        }
+        Ok(self
+            .calls
+            .iter()
+            .zip(&replies)
+            .map(|(call, reply)| wire::read_reply(&call.request, reply))
+            .collect())
     }
 
     /// Reports progress, once, and leaves the place to another message.
@@ -267,14 +276,6 @@ impl Message {
         // An error means that the process ends.
         let _ = self.progress.send(Progress { attempt: self.attempt, failure }).await;
     }
-}
-
-/// Results of the calls.
-fn replies(calls: &[PrimaryCall], reply: &DecideReply) -> Result<Results, StoreError> {
-    if reply.replies.len() != calls.len() {
-        return Err(StoreError::MalformedReply);
-    }
-    Ok(calls.iter().zip(&reply.replies).map(|(call, reply)| wire::read_reply(&call.request, reply)).collect())
 }
 
 /// The error of calls whose message failed. Only a status that the service returns before any decision rules out a charge.
