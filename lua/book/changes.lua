@@ -32,13 +32,17 @@ local function result_of(key, base, payload, now, added)
   return is_full and 'full' or 'made', is_new
 end
 
--- The results of a change that was made before: of a part, those that the records show.
+-- The results of a change that was made before: of a part, those that the records show; and the last of their revisions, if
+-- all of them are still there.
 local function repeated()
-  local reply = { text(last_revision()) }
+  local reply, revision, are_there = { '' }, 0, true
   for i = 11, #ARGV, 5 do
-    local is_made = ARGV[5] == 'all' or (redis.call('HGET', records, ARGV[i]) or '') == ARGV[i + 3]
-    reply[#reply + 1] = is_made and 'made' or 'unlike'
+    local is_there = (redis.call('HGET', records, ARGV[i]) or '') == ARGV[i + 3]
+    local known = redis.call('ZMSCORE', revisions, ARGV[i])[1]
+    revision, are_there = math.max(revision, tonumber(known or '0')), are_there and is_there and known
+    reply[#reply + 1] = (ARGV[5] == 'all' or is_there) and 'made' or 'unlike'
   end
+  reply[1] = text(are_there and revision or last_revision())
   return reply
 end
 

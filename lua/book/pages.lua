@@ -53,6 +53,13 @@ local function common_revision(revision)
   return before or redis.call('ZCARD', heads) < MAX_HEADS and '0' or nil
 end
 
+-- Replies the revision and the payload of the record with the key in ARGV, '' for none.
+OPERATIONS.get = function()
+  drop_incomplete()
+  local revision = redis.call('ZMSCORE', revisions, ARGV[4])[1]
+  return revision and { text(tonumber(revision)), redis.call('HGET', records, ARGV[4]) } or { '', '' }
+end
+
 -- Replies the head, '' or the common revision as above, and the first changes after a revision.
 -- ARGV: that revision, the maximum number of changes, and 'head' if the revision is that of an instance, or 'page'.
 OPERATIONS.since = function()

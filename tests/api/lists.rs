@@ -123,7 +123,7 @@ fn entries_that_deny_much_want_force() {
         json!({"kind": "list_entry", "list": "deny", "domain": "*", "descriptor": k("s*"), "reason": "oops"});
     assert_eq!(reasons(&everywhere), ["denies_traffic", "web"]);
     let message = admin.try_put(&deny(&k("some"))).1["error"]["reasons"][0]["message"].clone();
-    assert_eq!(message, "the entry would deny 36 % of the requests of the last minute; expected at most 5 %");
+    assert_eq!(message, "36 % of the requests of the last minute would be denied; expected at most 5 %");
     assert_eq!(admin.get("/records")["records"], json!([]), "nothing was added");
     let dry_run = |entry: &Value| {
         let mut body = http::stated(entry);
@@ -141,4 +141,27 @@ fn entries_that_deny_much_want_force() {
     );
     let of_most = admin.put(&forced(&deny(&k("b*"))));
     assert!(of_most.get("force").is_none(), "it is no part of the entry");
+}
+
+#[test]
+fn entries_of_a_batch_are_judged_together() {
+    let tollgate = Tollgate::serving(&limit(1_000_000), &["--store", "memory"]);
+    let admin = Admin::of(&tollgate);
+    for (value, count) in [("most", 92), ("a", 4), ("b", 4)] {
+        assert_eq!(hits(&tollgate, &k(value), count), 200);
+    }
+    talkers(&admin, 100);
+    let put = |descriptors: Vec<Value>| {
+        let entry = |descriptor| json!({"kind": "list_entry", "list": "deny", "domain": "web", "descriptor": descriptor});
+        let records: Vec<Value> = descriptors.into_iter().map(entry).collect();
+        admin.request("PUT", "/records", Some(&json!({"records": records, "reason": "abuse"})))
+    };
+    let refused = put(vec![k("a"), k("b"), k("absent")]);
+    assert_eq!(code(&refused), (422, "needs_force"));
+    let message = "8 % of the requests of the last minute would be denied; expected at most 5 %";
+    let reasons = json!([{"code": "denies_traffic", "domain": "web", "message": message}]);
+    assert_eq!(refused.1["error"]["reasons"], reasons);
+    assert_eq!(put(vec![k("a"), k("absent")]).0, 200);
+    let refused = put((0..101).map(|at| json!([{"key": format!("k{at}"), "value": "*"}])).collect());
+    assert_eq!(refused.1["error"]["reasons"].as_array().map(Vec::len), Some(100), "no more are reported");
 }

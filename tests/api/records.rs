@@ -30,14 +30,14 @@ fn a_batch_with_an_invalid_record_changes_nothing() {
         (json!({"kind": "switch", "domain": "web", "rule": "other", "mode": "off"}), 404),
         (json!({"kind": "list_entry", "list": "deny", "domain": "web", "descriptor": []}), 400),
         (json!({"kind": "automatic", "domain": "web", "rule": "k"}), 400),
-        (of_key("7"), 400),
+        (of_key("7"), 422),
     ] {
+        // The last of several steps.
         records.push(invalid);
         let (answered, body) = admin.request("PUT", "/records", Some(&batch(&records)));
         assert_eq!(answered, status, "{body}");
         records.pop();
     }
-    // More than one step, of which the last is invalid.
     assert_eq!(admin.get("/records")["records"], json!([]));
     admin.done("PUT", "/records", &batch(&records), 200);
     assert_eq!(admin.get("/records")["counts"]["override"], 120);

@@ -2,6 +2,7 @@
 
 mod connection;
 mod counters;
+mod records;
 mod rules;
 
 use crate::support::prelude::*;

@@ -152,7 +152,7 @@ pub(crate) async fn put_entry(control: &Control, entry: ListEntry) -> ControlRes
 
 /// Removes a record; whether it existed.
 pub(crate) async fn remove(control: &Control, record: Record, author: &str) -> ControlResult<bool> {
-    control.remove_record(record.key(), None, author).await
+    control.remove_record(record.key(), None, author, false).await.map(|removed| removed.is_some())
 }
 
 /// States a record to the admin API of an instance, and returns it.

@@ -28,7 +28,7 @@ def talkers(browser, instance):
     browser.sees("Deny a key", "dialog")
     browser.picture("deny")
     browser.press("Deny")
-    browser.sees("the entry would deny 100 % of the requests", "dialog")
+    browser.sees("100 % of the requests", "dialog")
     assert denied() == 0, "nothing is changed before it is confirmed"
     browser.fill("To apply anyway, type the name of the domain: api", "api")
     browser.press("Deny")
@@ -144,6 +144,13 @@ def switch(browser, instance):
     browser.until("the ramp", lambda: [one for one in switches() if one["ramp"]["steps"] == [20, 100]])
     browser.press("Switch…", within=browser.row("plan_bronze"))
     browser.sees("enforced for 20% of keys; ramp running, step 1 of 2", "dialog")
+    # Another ramp in its place goes back to the share before both.
+    browser.fill("Steps", "30, 100")
+    browser.press("Switch")
+    backs = lambda: [one["ramp"]["back_to_percent"] for one in switches() if one["ramp"]["steps"] == [30, 100]]
+    browser.until("the other ramp", lambda: backs() == [0])
+    browser.press("Switch…", within=browser.row("plan_bronze"))
+    browser.sees("enforced for 30% of keys; ramp running, step 1 of 2", "dialog")
     browser.top().find_element("css selector", "input[value=normal]").click()
     browser.press("Switch")
     browser.until("no switch", lambda: not switches())

@@ -128,7 +128,7 @@ def changed(browser, instance):
 
 
 def emergency(browser, instance):
-    """An emergency begins, is changed and ends."""
+    """An emergency begins, is changed and ends; so do two, of which one is changed meanwhile."""
     browser.open("records")
     browser.press("Emergency…")
     browser.fill("Domain", "api")
@@ -144,6 +144,19 @@ def emergency(browser, instance):
     browser.sees("Emergency:", "#banner")
     browser.press("Emergency…", within=browser.driver.find_element("css selector", "#banner"))
     browser.sees("Redis is slow", "dialog")
+    browser.key(Keys.ESCAPE)
+    # Of two, another operator changes one while both are to be ended.
+    of = lambda domain: {"kind": "switch", "domain": domain, "rule": "*", "mode": "emergency"}
+    put(instance, [of("*")], reason="All is slow")
+    browser.sees("every domain", "#banner")
+    browser.press("Emergency…", within=browser.driver.find_element("css selector", "#banner"))
+    browser.sees("All is slow", "dialog")
+    put(instance, [of("*")], reason="It is not over")
+    browser.press("End")
+    browser.sees("Removed 1 of 2", "dialog")
+    browser.sees("It is not over", "dialog")
+    browser.does_not_see("Redis is slow")
+    assert [one["reason"] for one in of_kind(instance, "switch")] == ["It is not over"]
     browser.press("End")
     browser.sees("No runtime changes", "main")
     browser.does_not_see("Emergency:", "#banner")

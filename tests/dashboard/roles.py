@@ -1,5 +1,7 @@
 """Roles and signing in."""
 
+import records
+
 
 def sign_in(browser, instance, tokens):
     """Without a token there is a form; a wrong token is reported; the right one opens the page, for this tab alone."""
@@ -17,8 +19,13 @@ def sign_in(browser, instance, tokens):
     assert tokens["operator"] not in "".join(kept), "the token is kept where it outlives the tab"
     browser.driver.refresh()
     browser.sees("ana", "#who")
+    records.put(instance, [records.listed("abc")])
+    shown = lambda: browser.script("return document.querySelector('[data-count=records]').textContent")
+    browser.until("the number of runtime changes", lambda: shown() == "1")
     browser.press("Sign out")
     browser.sees("Sign in", "h1")
+    assert shown() == "", "the next user sees the number of the last one"
+    records.removed(instance)
     assert browser.script("return sessionStorage.length") == 0
     assert not browser.all(".nav a")
 

@@ -26,7 +26,7 @@ pub enum Verb {
     /// counter, its hash tag and its Redis Cluster slot. Charges nothing.
     Explain(ExplainFlags),
     #[command(flatten)]
-    AdminClient(AdminClientSettings),
+    AdminClient(Box<AdminClientSettings>),
     /// Print the JSON Schema of the rules and of overlays, for editors.
     Schema,
     /// Print the completions of a shell, for a file that it loads.

@@ -92,7 +92,7 @@ impl AutomaticEntry {
 
     /// Its key as a record, by the counter's ban.
     pub(crate) fn record_key(&self) -> RecordKey {
-        RecordKey::of_automatic(&self.ban().id)
+        RecordKey::of("automatic entry", [&*self.ban().id])
     }
 
     /// The entry for enforcement.

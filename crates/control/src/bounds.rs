@@ -21,9 +21,9 @@ pub const MAX_SWITCHES: usize = 1_000;
 pub const MAX_AUDIT_ENTRIES: usize = 10_000;
 /// Maximum length of an author, a comment or a reason; longer texts are truncated.
 pub const MAX_TEXT_BYTES: usize = 1_024;
-/// Maximum length of a domain or a rule's path in a switch.
+/// Maximum length of a domain or a rule's path in a record.
 pub const MAX_NAME_BYTES: usize = 4_096;
-/// Maximum length of a domain, a key or a value of a list entry.
+/// Maximum length of a key or a value of a list entry.
 pub const MAX_VALUE_BYTES: usize = Listing::MAX_TEXT_BYTES;
 /// Maximum number of pairs of a list entry.
 pub const MAX_PAIRS: usize = Listing::MAX_PAIRS;

@@ -4,9 +4,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::EnforcedShare;
 use tollgate_rules::{ALL_NAMES, List, Listing, ListingError, Lists, SwitchMode};
 
-use crate::bounds::{MAX_NAME_BYTES, MAX_PAIRS, MAX_VALUE_BYTES, truncated};
-use crate::model::{check_count, check_size};
-use crate::{AutomaticEntry, AutomaticMode, ControlResult, ListPair, Ramp, RecordKey, pairs::pairs_text};
+use crate::{AutomaticEntry, AutomaticMode, ListPair, Ramp, RecordKey, pairs::pairs_text};
 
 /// An entry of a list, as an operator wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,27 +133,15 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
 impl ListEntry {
     /// Its key as a record. The order of the pairs has no meaning.
     pub fn record_key(&self) -> RecordKey {
-        let mut pairs: Vec<String> = self.descriptor.iter().map(ToString::to_string).collect();
+        let mut pairs: Vec<_> = self.descriptor.iter().map(ListPair::texts).collect();
         pairs.sort_unstable();
-        RecordKey::of_entry(self.list, &self.domain, &pairs.join(","))
+        let texts = [self.list.name(), &self.domain].into_iter().chain(pairs.into_iter().flatten());
+        RecordKey::of("list entry", texts)
     }
 
     /// The entry as the subject of an audit log entry.
     pub(super) fn subject(&self) -> String {
         format!("{} {} {}", self.list.name(), self.domain, pairs_text(&self.descriptor))
-    }
-
-    /// The entry with bounded texts, if it may be stored.
-    pub(super) fn bounded(mut self) -> ControlResult<Self> {
-        check_size("a domain", self.domain.len(), MAX_VALUE_BYTES)?;
-        check_count("pairs of an entry", self.descriptor.len(), MAX_PAIRS)?;
-        for pair in &self.descriptor {
-            check_size("a key", pair.key.len(), MAX_VALUE_BYTES)?;
-            check_size("a value", pair.value.len(), MAX_VALUE_BYTES)?;
-        }
-        self.reason = truncated(self.reason);
-        self.author = truncated(self.author);
-        Ok(self)
     }
 }
 
@@ -167,15 +153,6 @@ impl Switch {
             None => self.mode.name().to_owned(),
         };
         format!("{mode} {} {}", self.domain, self.rule)
-    }
-
-    /// The switch with bounded texts, if it may be stored.
-    pub(super) fn bounded(mut self) -> ControlResult<Self> {
-        check_size("a domain", self.domain.len(), MAX_NAME_BYTES)?;
-        check_size("a rule", self.rule.len(), MAX_NAME_BYTES)?;
-        self.reason = truncated(self.reason);
-        self.author = truncated(self.author);
-        Ok(self)
     }
 }
 

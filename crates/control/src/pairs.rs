@@ -37,6 +37,12 @@ impl ListPair {
         Self { key: key.into(), value: value.into(), value_match: ValueMatch::Pattern }
     }
 
+    /// The pair as three texts, which no other pair has.
+    pub(crate) fn texts(&self) -> [&str; 3] {
+        let value_match = if is_pattern(&self.value_match) { "pattern" } else { "exact" };
+        [&self.key, &self.value, value_match]
+    }
+
     /// The value as a text.
     pub fn exact(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self { key: key.into(), value: value.into(), value_match: ValueMatch::Exact }

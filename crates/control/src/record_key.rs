@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tollgate_directory::Fingerprint;
-use tollgate_rules::{List, OverrideId};
+use tollgate_rules::OverrideId;
 
 /// Key of a record: a hash of its kind and of what it is about, each combination of which has one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -12,19 +12,9 @@ use tollgate_rules::{List, OverrideId};
 pub struct RecordKey(pub(crate) u128);
 
 impl RecordKey {
-    pub(crate) fn of_entry(list: List, domain: &str, descriptor: &str) -> Self {
-        Self::of(["list entry", list.name(), domain, descriptor])
-    }
-
-    pub(crate) fn of_automatic(ban: &str) -> Self {
-        Self::of(["automatic entry", ban])
-    }
-
-    pub(crate) fn of_switch(domain: &str, rule: &str) -> Self {
-        Self::of(["switch", domain, rule])
-    }
-
-    fn of<const N: usize>(texts: [&str; N]) -> Self {
+    /// The key of a record of a kind about these texts.
+    pub(crate) fn of<'t>(kind: &'t str, texts: impl IntoIterator<Item = &'t str>) -> Self {
+        let texts = [kind].into_iter().chain(texts);
         Self(Fingerprint::of(texts.map(str::as_bytes)).first_half())
     }
 

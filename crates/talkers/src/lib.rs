@@ -38,7 +38,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tollgate_core::descriptor::Entry;
 use tollgate_metrics::{Counter, Gauge, Metric};
-use tollgate_rules::Listing;
+use tollgate_rules::{Listing, Lists};
 use tollgate_runtime::panics::{self, CancelOnPanic};
 
 pub use self::counts::{DomainCounts, KeyCounts, SpanCounts, merge};
@@ -159,15 +159,15 @@ pub fn counts(max_bytes: usize) -> Vec<DomainCounts> {
     counts
 }
 
-/// Returns the share of the last minute's requests that an entry of a list matches, for each of its domains that has any,
-/// most first. Takes some milliseconds for each domain.
-pub fn shares_of(listing: &Listing) -> Vec<TrafficShare> {
-    let domains = match listing.domain() {
-        Some(domain) => vec![domain.to_owned()],
-        None => COLLECTOR.sketches.lock().domains(),
-    };
+/// Returns the share of the last minute's requests that any of these deny entries matches, for each of their domains that has
+/// any, most first. Takes some milliseconds for each domain.
+pub fn shares_of(listings: Vec<Listing>) -> Vec<TrafficShare> {
+    let mut domains = COLLECTOR.sketches.lock().domains();
+    let is_of = |listing: &Listing, domain: &str| listing.domain().is_none_or(|name| name == domain);
+    domains.retain(|domain| listings.iter().any(|listing| is_of(listing, domain)));
+    let lists = Lists::new(0, listings, []);
     let traffic = |domain: &String| COLLECTOR.sketches.lock().traffic(domain);
-    let shares = domains.iter().filter_map(|domain| TrafficShare::of(domain, &traffic(domain)?, listing));
+    let shares = domains.iter().filter_map(|domain| TrafficShare::of(domain, &traffic(domain)?, &lists));
     let mut shares: Vec<_> = shares.collect();
     shares.sort_by_key(|share| std::cmp::Reverse(share.per_mille()));
     shares

@@ -1,13 +1,13 @@
-//! Share of the traffic that an entry of a list matches.
+//! Share of the traffic that entries of the deny list match.
 
 use std::collections::HashMap;
 
 use tollgate_core::descriptor::Entry;
-use tollgate_rules::Listing;
+use tollgate_rules::Lists;
 
 use super::key::KeyEntries;
 
-/// Share of a domain's requests of the last minute that an entry of a list matches.
+/// Share of a domain's requests of the last minute that entries of the deny list match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrafficShare {
     /// The domain.
@@ -21,14 +21,15 @@ impl TrafficShare {
     ///
     /// A request often has several descriptors, and one that matches suffices. Descriptors of one shape, which is the
     /// sequence of their keys, belong to different requests: the number of requests is that of the most frequent shape, and
-    /// the shape with the most matches counts.
-    pub(super) fn of(domain: &str, traffic: &[(String, u64)], listing: &Listing) -> Option<Self> {
+    /// the shape with the most matches counts. Matches of several shapes are not added: they may be of the same requests.
+    pub(super) fn of(domain: &str, traffic: &[(String, u64)], lists: &Lists) -> Option<Self> {
         let mut shapes: HashMap<Vec<String>, (u64, u64)> = HashMap::new();
         for (text, hits) in traffic {
             let read = KeyEntries::read(text).entries;
             let entries: Vec<Entry<'_>> =
                 read.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect();
-            let is_matched = listing.matches(&entries);
+            // Whenever the entry ends.
+            let is_matched = lists.denying(domain, &entries, 0).is_some();
             let (matched, all) = shapes.entry(read.into_iter().map(|entry| entry.key).collect()).or_default();
             *all = all.saturating_add(*hits);
             *matched = matched.saturating_add(if is_matched { *hits } else { 0 });
@@ -48,15 +49,20 @@ impl TrafficShare {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_rules::{List, ValueMatch};
+    use tollgate_rules::{List, Listing, ValueMatch};
 
     use super::*;
     use crate::{sampler::Sample, sketches::LastMinute, space_saving::Memory};
 
     fn per_mille(minute: &LastMinute, key: &str, value: &str, value_match: ValueMatch) -> Option<u64> {
-        let pairs = [(key, value, value_match)];
-        let listing = Listing::new("1", List::Deny, "edge", pairs, None).expect("valid");
-        TrafficShare::of("edge", &minute.traffic(), &listing).map(|share| share.per_mille())
+        per_mille_of_all(minute, &[(key, value, value_match)])
+    }
+
+    /// Share that any of these entries matches.
+    fn per_mille_of_all(minute: &LastMinute, entries: &[(&str, &str, ValueMatch)]) -> Option<u64> {
+        let listing = |pair| Listing::new("1", List::Deny, "edge", [pair], Some(1)).expect("valid");
+        let lists = Lists::new(0, entries.iter().copied().map(listing), []);
+        TrafficShare::of("edge", &minute.traffic(), &lists).map(|share| share.per_mille())
     }
 
     fn minute(keys: &[(&str, u64)]) -> LastMinute {
@@ -75,6 +81,15 @@ mod tests {
         assert_eq!(per_mille(&traffic, "k", "a,b=c", ValueMatch::Exact), Some(200));
         assert_eq!(per_mille(&traffic, "b", "c", ValueMatch::Exact), Some(0));
         assert_eq!(per_mille(&LastMinute::default(), "k", "*", ValueMatch::Pattern), None);
+    }
+
+    #[test]
+    fn a_request_that_several_entries_match_counts_once() {
+        let traffic = minute(&[("k=a", 4), ("k=ab", 4), ("k=b", 4), ("k=c", 88)]);
+        let exact = |value| ("k", value, ValueMatch::Exact);
+        assert_eq!(per_mille_of_all(&traffic, &["a", "b", "other"].map(exact)), Some(80));
+        let overlapping = [exact("a"), ("k", "a*", ValueMatch::Pattern)];
+        assert_eq!(per_mille_of_all(&traffic, &overlapping), Some(80));
     }
 
     #[test]

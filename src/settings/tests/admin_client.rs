@@ -11,7 +11,7 @@ fn read(line: &str, variables: &[(&str, &str)]) -> Result<AdminClientSettings, S
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     match parse(std::iter::once("tollgate").chain(line.split(' ')).map(OsString::from), variables)? {
         Command::Cli(command) => match *command {
-            tollgate_cli::Verb::AdminClient(settings) => Ok(settings),
+            tollgate_cli::Verb::AdminClient(settings) => Ok(*settings),
             other => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),

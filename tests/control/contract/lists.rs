@@ -105,12 +105,17 @@ async fn a_record_is_changed_only_on_its_base(control: &Control) {
         assert_eq!((&current["revision"], &current["reason"]), (&second.into(), &"second".into()));
     }
     let key = record("").key();
-    let removed = control.remove_record(key, Some(first), "ada").await;
+    let removed = control.remove_record(key, Some(first), "ada", false).await;
     assert!(matches!(removed, Err(ControlError::StaleRecord { .. })), "{removed:?}");
     let other = (Record::Switch(switch("k", SwitchMode::Off)), None);
     let together = control.put_records(vec![other, (record("late"), Some(first))]).await;
     assert!(together.is_err() && control.runtime().expect("loaded").switches.is_empty(), "all or none");
-    assert!(control.remove_record(key, Some(second), "ada").await.expect("removed"));
+    let tried = control.remove_record(key, Some(second), "ada", true).await.expect("a reply");
+    assert_eq!(
+        (tried, control.record(key).await.expect("a reply").is_some()),
+        (Some(record("second")), true)
+    );
+    assert!(control.remove_record(key, Some(second), "ada", false).await.expect("removed").is_some());
     later(control, second).await;
     assert!(matches!(put_at("late", second).await, Err(ControlError::StaleRecord { current: None, .. })));
 }

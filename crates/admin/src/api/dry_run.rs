@@ -3,18 +3,18 @@
 use std::{iter, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use tollgate_control::ListEntry;
+use serde_json::json;
+use tollgate_control::{ListEntry, Record, RecordKey, RecordView};
 use tollgate_core::algorithm::Verdict;
 use tollgate_core::descriptor::{Descriptor, Hits};
 use tollgate_limiter::explain::{Explained, Explanation, MatchedCounter, MatchedRule, Step, explain};
 use tollgate_limiter::{CounterInspector, CounterReading, CounterRequests, Modes};
-use tollgate_rules::{List, Listing, Lists, Overridden, Rules, SwitchMode};
+use tollgate_rules::{List, Lists, Overridden, Rules, SwitchMode};
 use tollgate_store::StoreError;
 
 use super::Api;
 use super::extract::{ApiDescriptor, JsonBody, check_descriptors, now_ms};
-use super::limits::Lane;
+use super::limits::{self, Lane};
 use super::response::{self, ApiResult};
 use super::versions::{self, DraftFiles};
 use crate::caller::Caller;
@@ -35,16 +35,8 @@ struct MatchedRequest {
     descriptors: Vec<(ApiDescriptor, Option<Explained>)>,
     text: String,
     requests: Option<CounterRequests>,
-    /// The active part of each descriptor's list entry.
-    listed: Vec<Option<ListedEntry>>,
-}
-
-/// A list entry and its key.
-#[derive(Debug, Serialize)]
-struct ListedEntry {
-    key: String,
-    #[serde(flatten)]
-    entry: ListEntry,
+    /// Key of each descriptor's list entry.
+    listed: Vec<Option<RecordKey>>,
 }
 
 /// Runs a request without charging it.
@@ -75,7 +67,7 @@ pub(super) async fn run(api: Api, caller: Caller, body: JsonBody<DryRunRequest>)
         find_matches(&rules, &overridden, &shared.parts.counters, &active_lists, &domain, descriptors)
     };
     let matched = api.limits.scan(lane, find).await?;
-    response::json(&evaluate(&api, matched, &lists).await)
+    evaluate(&api, matched, &lists).await
 }
 
 /// Matches the descriptors. Slow for long values and many regular expressions.
@@ -97,7 +89,7 @@ fn find_matches(
         let allowing = || lists.allowing(domain, &descriptor.entries, now_ms);
         allowing().or_else(|| lists.denying(domain, &descriptor.entries, now_ms))
     });
-    let listed = listed.map(|found| Some(active_part(found?, domain))).collect();
+    let listed = listed.map(|found| RecordKey::read(&found?.id)).collect();
     let explained: Vec<Option<Explained>> = match explanation {
         Explanation::NoDomain { .. } => requested.iter().map(|_| None).collect(),
         Explanation::Domain { descriptors, .. } => descriptors.into_iter().map(Some).collect(),
@@ -108,65 +100,41 @@ fn find_matches(
 
 /// Reads the counters and combines everything to the response. Whether the request is over its limit is unknown if the store
 /// does not respond.
-async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> Value {
+async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> ApiResult {
     let MatchedRequest { descriptors, text, requests, listed } = matched;
     let readings = match &requests {
         Some(requests) => api.parts.counters.send(requests).await,
         None => Vec::new(),
     };
-    let listed = complete_entries(api, listed).await;
     let unknown = readings.iter().find_map(|reading| Some(reading.as_ref()?.as_ref().err()?.to_string()));
-    let mut readings = readings.into_iter();
-    let views = descriptors.into_iter().zip(listed).map(|((descriptor, explained), listed)| {
+    let (mut readings, mut views) = (readings.into_iter(), Vec::with_capacity(descriptors.len()));
+    for ((descriptor, explained), key) in descriptors.into_iter().zip(listed) {
         // A descriptor without a limit has one as well.
         let count = explained.as_ref().map_or(1, |explained| explained.limits.len().max(1));
         let readings = readings.by_ref().take(count).collect();
-        DescriptorView::new(descriptor, explained, readings, listed, lists)
-    });
-    let views: Vec<DescriptorView> = views.collect();
+        let listed = match key {
+            Some(key) => limits::read(api.parts.control.record(key)).await?,
+            None => None,
+        };
+        views.push(DescriptorView::new(descriptor, explained, readings, listed, lists));
+    }
     let spacing_note =
         || views.iter().any(|view| view.limit.may_come_too_early).then(|| INTERVAL_UNKNOWN.to_owned());
     let problem = unknown.or_else(spacing_note);
     let is_over_limit = is_over_limit(&views, api.parts.counters.modes);
-    json!({ "is_over_limit": is_over_limit, "descriptors": views, "text": text, "problem": problem })
-}
-
-/// Adds author and reason, which are not part of the active lists.
-async fn complete_entries(api: &Api, found: Vec<Option<ListedEntry>>) -> Vec<Option<ListedEntry>> {
-    if found.iter().all(Option::is_none) {
-        return found;
-    }
-    let runtime = api.parts.control.runtime().unwrap_or_default();
-    let complete = |partial: ListedEntry| {
-        let entry = runtime.entries.iter().find(|entry| entry.record_key().to_string() == partial.key);
-        ListedEntry { entry: entry.cloned().unwrap_or(partial.entry), ..partial }
-    };
-    found.into_iter().map(|found| found.map(complete)).collect()
-}
-
-/// The part of a list entry that is active.
-fn active_part(listing: &Listing, domain: &str) -> ListedEntry {
-    let entry = ListEntry {
-        list: listing.list,
-        domain: domain.to_owned(),
-        descriptor: Vec::new(),
-        reason: String::new(),
-        author: String::new(),
-        created_at_ms: 0,
-        expires_at_ms: listing.expires_at_ms,
-    };
-    ListedEntry { key: listing.id.to_string(), entry }
+    response::json(
+        &json!({ "is_over_limit": is_over_limit, "descriptors": views, "text": text, "problem": problem }),
+    )
 }
 
 /// Whether a request with these descriptors is over its limit, if known.
 fn is_over_limit(views: &[DescriptorView], modes: Modes) -> Option<bool> {
-    let is_listed = |list: List| {
-        views.iter().any(|view| view.listed.as_ref().is_some_and(|listed| listed.entry.list == list))
-    };
-    if modes.shadow || is_listed(List::Allow) {
+    let listed = || views.iter().filter_map(|view| view.listed.as_ref());
+    let allows = |record| matches!(record, &Record::ListEntry(ListEntry { list: List::Allow, .. }));
+    if modes.shadow || listed().any(|view| allows(&view.record)) {
         return Some(false);
     }
-    let (mut is_over, mut is_unknown) = (is_listed(List::Deny), false);
+    let (mut is_over, mut is_unknown) = (listed().next().is_some(), false);
     let (mut quotas, mut exhausted) = (0, 0);
     for view in views {
         let is_quota = modes.quota || view.limit.is_quota;
@@ -193,7 +161,7 @@ struct DescriptorView {
     /// The other ones of several limits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     beside: Vec<LimitView>,
-    listed: Option<ListedEntry>,
+    listed: Option<RecordView>,
 }
 
 /// A limit and its counter; by default that of no rule.
@@ -260,7 +228,7 @@ impl DescriptorView {
         descriptor: ApiDescriptor,
         explained: Option<Explained>,
         readings: Vec<CounterReading>,
-        listed: Option<ListedEntry>,
+        listed: Option<RecordView>,
         lists: &Lists,
     ) -> Self {
         let explained = explained.map(|one| (one.steps, one.limits, one.releases_lease));

@@ -8,15 +8,15 @@ use axum::{http::StatusCode, response::IntoResponse as _};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tollgate_control::{
-    AutomaticEntry, AutomaticMode, BanRemoval, ControlError, List, ListEntry, ListPair, OverrideEntry, Pair,
-    Ramp, RampPlan, Record, RecordKey, RecordKind, RecordSelection, RecordView, Switch, SwitchMode,
-    check_entry, check_switch,
+    AutomaticEntry, AutomaticMode, BanRemoval, List, ListEntry, ListPair, OverrideEntry, Pair, Ramp,
+    RampPlan, Record, RecordKey, RecordKind, RecordSelection, Switch, SwitchMode, check_entry,
+    check_switch,
 };
 use tollgate_core::EnforcedShare;
 use tollgate_rules::{ALL_NAMES, Overridden, RuleOverrides, Rules};
 
 use super::extract::{Integer, JsonBody, PathParam, QueryParams, Reason, expires_at, now_ms, page_size};
-use super::guardrails::{violations_of_entry, violations_of_overrides};
+use super::guardrails::{MAX_VIOLATIONS, violations_of_entries, violations_of_overrides};
 use super::limits::{self, Lane};
 use super::response::{self, ApiError, ApiResult, Violation};
 use super::{Api, bans};
@@ -229,21 +229,13 @@ pub(super) async fn put(api: Api, caller: Caller, body: JsonBody<PutRequest>) ->
     let (shared, records) =
         (api.clone(), stated.iter().map(|(record, _)| record.clone()).collect::<Vec<_>>());
     let violations = api.limits.scan(Lane::Write, move || check(&shared, &records)).await??;
+    if !force && !dry_run {
+        response::require_force(violations.clone())?;
+    }
     let control = &api.parts.control;
-    let views = if dry_run {
-        let mut views = Vec::with_capacity(stated.len());
-        for (record, base) in stated {
-            let key = record.key();
-            let revision =
-                limits::read(control.record_at(key, base)).await?.map_or(0, |current| current.revision);
-            views.push(RecordView { key, revision, record, problem: None });
-        }
-        views
-    } else {
-        if !force {
-            response::require_force(violations.clone())?;
-        }
-        limits::write(control.put_records(stated)).await?
+    let views = match dry_run {
+        true => limits::write(control.check_put(stated)).await?,
+        false => limits::write(control.put_records(stated)).await?,
     };
     let revision = views.iter().map(|view| view.revision).max();
     response::json(&json!({ "revision": revision, "records": views, "violations": violations }))
@@ -282,7 +274,7 @@ impl<'r> KnownRules<'r> {
 fn check(api: &Api, records: &[Record]) -> Result<Vec<Violation>, ApiError> {
     let rules = api.parts.rules.load().unwrap_or_default();
     let mut known = KnownRules { rules: &rules, paths: HashMap::new() };
-    let (mut keys, mut overrides, mut violations) = (HashSet::new(), Vec::new(), Vec::new());
+    let (mut keys, mut overrides, mut listings) = (HashSet::new(), Vec::new(), Vec::new());
     for record in records {
         let invalid = |error: String| rejected(records, record, &error);
         if !keys.insert(record.key()) {
@@ -294,8 +286,7 @@ fn check(api: &Api, records: &[Record]) -> Result<Vec<Violation>, ApiError> {
                 overrides.push(Arc::new(entry.compiled().map_err(invalid)?));
             }
             Record::ListEntry(entry) => {
-                let listing = check_entry(entry).map_err(|error| ApiError::BadRequest(error.to_string()))?;
-                violations.extend(violations_of_entry(&listing));
+                listings.push(check_entry(entry).map_err(|error| invalid(error.to_string()))?);
             }
             Record::Switch(switch) => {
                 check_switch(switch).map_err(invalid)?;
@@ -316,20 +307,13 @@ fn check(api: &Api, records: &[Record]) -> Result<Vec<Violation>, ApiError> {
         let record = records.iter().find(|record| record.key().to_string() == id);
         return Err(record.map_or(ApiError::Internal, |record| rejected(records, record, &first.reason)));
     }
-    violations.extend(violations_of_overrides(&rules, &overridden, &overrides, now_ms()));
-    Ok(violations)
-}
-
-fn named(record: &Record) -> String {
-    match record {
-        Record::Override(entry) => format!("{} {} {}", entry.domain, entry.rule, entry.key_text()),
-        record => record.subject(),
-    }
+    let of_overrides = violations_of_overrides(&rules, &overridden, &overrides, now_ms());
+    Ok(violations_of_entries(listings).chain(of_overrides).take(MAX_VIOLATIONS).collect())
 }
 
 /// The error of a record, which is named if there are others.
 fn rejected(records: &[Record], record: &Record, reason: &str) -> ApiError {
-    let name = if records.len() == 1 { String::new() } else { format!("{}: ", named(record)) };
+    let name = if records.len() == 1 { String::new() } else { format!("{}: ", record.subject()) };
     ApiError::InvalidLimit(name + reason)
 }
 
@@ -349,19 +333,17 @@ pub(super) async fn remove(
     QueryParams(RemovalQuery { base, dry_run }): QueryParams<RemovalQuery>,
 ) -> ApiResult {
     let control = &api.parts.control;
-    let found = match limits::read(control.record_at(key, base)).await {
-        Err(ControlError::StaleRecord { current: None, .. }) => None,
-        found => found?,
-    };
-    let RecordView { record, .. } = found.ok_or_else(unknown)?;
-    if dry_run {
-        return Ok(StatusCode::NO_CONTENT.into_response());
+    // What can be removed, before a ban is ended for it.
+    let found = limits::read(control.remove_record(key, base, &caller.name, true)).await?;
+    let record = found.ok_or_else(unknown)?;
+    if !dry_run {
+        if let Record::Automatic(entry) = &record {
+            end_ban_of(&api, &caller, entry).await?;
+        }
+        let removed = limits::write(control.remove_record(key, base, &caller.name, false)).await?;
+        removed.ok_or_else(unknown)?;
     }
-    if let Record::Automatic(entry) = &record {
-        end_ban_of(&api, &caller, entry).await?;
-    }
-    let is_removed = limits::write(control.remove_record(key, base, &caller.name)).await?;
-    if is_removed { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(unknown()) }
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Ends the ban for which a client was listed, which would deny it still.
@@ -390,7 +372,7 @@ pub(super) async fn exempt(
     let end = expires_at(now_ms(), lifetime)?.unwrap_or_default();
     let control = &api.parts.control;
     let unknown = || ApiError::NotFound("no automatic entry has this key".to_owned());
-    let found = limits::read(control.record(key)).await?.map(|found| found.record);
+    let found = limits::read(control.stored_record(key)).await?.map(|found| found.record);
     let Some(Record::Automatic(entry)) = found else { return Err(unknown()) };
     end_ban_of(&api, &caller, &entry).await?;
     let exempted = control.exempt_automatic(entry, &caller.name, &request.reason.0, end);

@@ -20,11 +20,6 @@ pub(super) fn json(value: &impl Serialize) -> ApiResult {
     Ok(respond(StatusCode::OK, Bytes::from(to_vec(value)?)))
 }
 
-/// A 201 response.
-pub(super) fn created(value: &impl Serialize) -> ApiResult {
-    Ok(respond(StatusCode::CREATED, Bytes::from(to_vec(value)?)))
-}
-
 /// The error of guardrails that a change violates, if any.
 pub(super) fn require_force(violations: Vec<Violation>) -> Result<(), ApiError> {
     if violations.is_empty() { Ok(()) } else { Err(ApiError::NeedsForce(violations)) }
@@ -76,7 +71,7 @@ pub(crate) enum ApiError {
     /// A limit that the request states is invalid; contains the reason.
     #[error("{0}")]
     InvalidLimit(String),
-    /// The rules, or an entry of a list, violate a guardrail.
+    /// The rules, or records, violate a guardrail.
     #[error("refused by guardrails; set `force` to apply anyway")]
     NeedsForce(Vec<Violation>),
     /// The control store refused the request or failed.
@@ -93,7 +88,7 @@ pub(crate) enum ApiError {
     Internal,
 }
 
-/// A guardrail that proposed rules violate.
+/// A guardrail that proposed rules or records violate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Violation {
     pub(super) code: ViolationCode,

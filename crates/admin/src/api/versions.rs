@@ -3,6 +3,7 @@
 
 use std::{collections::btree_map::Entry, fmt, sync::Arc};
 
+use axum::{http::StatusCode, response::IntoResponse as _};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
@@ -119,7 +120,7 @@ pub(super) async fn rollback(
 }
 
 fn created(version: &Version) -> ApiResult {
-    response::created(&json!({ "version": version }))
+    Ok((StatusCode::CREATED, response::json(&json!({ "version": version }))?).into_response())
 }
 
 /// Checks that files may become current: they are valid, and pass the guardrails.

@@ -12,7 +12,7 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts};
 use ureq::{Agent, Body, RequestBuilder};
 
 use super::output::{CommandOutput, escape, escape_line};
-use super::records::line;
+use super::record_text::line;
 use crate::flags::ConnectionSettings;
 
 /// Time limit of a call: longer than the server's, so that the server reports a timeout.
@@ -193,7 +193,7 @@ pub(super) struct ApiError {
     report: Option<String>,
     #[serde(default)]
     reasons: Vec<Violation>,
-    /// What is current instead of the base.
+    /// Present version or record, which is not the base.
     current: Option<Current>,
     /// The whole response.
     #[serde(skip)]

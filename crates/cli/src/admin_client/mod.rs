@@ -7,6 +7,7 @@
 mod client;
 mod counters;
 mod output;
+mod record_text;
 mod records;
 #[cfg(feature = "regions")]
 mod regions;

@@ -3,16 +3,17 @@
 use std::{fmt::Display, path::Path, time::Duration};
 
 use serde_json::{Map, Value, json};
-use tollgate_control::{
-    AutomaticMode, List, Record, RecordKey, RecordKind, RecordView, Switch, SwitchMode, pairs_text,
-};
+use tollgate_control::{List, RecordKey, RecordKind, RecordView, SwitchMode};
+use tollgate_core::clock::now_ms;
 use tollgate_flags::DescriptorArgument;
 use tollgate_runtime::{bounded_file, redact};
 
 use super::client::{ApiClient, ClientError, Violation};
-use super::output::{CommandOutput, escape_line, table_or, utc, utc_or_never};
+use super::output::{CommandOutput, table_or, utc_or_never};
+use super::record_text::{Row, details, line};
 use crate::flags::{
-    ChangeFlags, EntryFlags, LimitArgument, PutFlags, RecordCommand, RuleQuery, RuleSelector,
+    ChangeFlags, EntryFlags, LimitArgument, PutFlags, RampFlags, RecordCommand, RecordQuery, RuleQuery,
+    RuleSelector,
 };
 
 /// Maximum size of a file of records in bytes: more than that of all that there may be.
@@ -21,9 +22,13 @@ const MAX_IMPORT_BYTES: u64 = 256 << 20;
 /// Number of records of one request.
 const BATCH: usize = 1_000;
 
+/// Fields that state a record, beside its end.
+const STATED_FIELDS: [&str; 8] =
+    ["kind", "list", "domain", "rule", "descriptor", "rate_limit", "mode", "enforce_percent"];
+
 pub(super) fn run(api: &ApiClient, command: &RecordCommand) -> Result<CommandOutput, ClientError> {
     match command {
-        RecordCommand::List { kind, of, limit } => list(api, *kind, of, *limit),
+        RecordCommand::List(query) => list(api, query),
         RecordCommand::Show { key } => api.output(api.get(&format!("records/{key}"), &[])?, details),
         RecordCommand::Remove { key, base, dry_run } => remove(api, *key, *base, *dry_run),
         RecordCommand::Exempt { key, reason, lifetime } => {
@@ -40,22 +45,7 @@ pub(super) fn run(api: &ApiClient, command: &RecordCommand) -> Result<CommandOut
             });
             put_one(api, stated, change, end.lifetime)
         }
-        RecordCommand::Ramp {
-            rule: RuleSelector { domain, rule },
-            steps,
-            over,
-            max_denied,
-            min_hits,
-            change,
-        } => {
-            let ramp = json!({
-                "steps": steps, "over_s": over.as_secs(), "max_denied_percent": max_denied, "min_hits": min_hits,
-            });
-            let stated = json!({
-                "kind": RecordKind::Switch, "domain": domain, "rule": rule, "mode": SwitchMode::Shadow, "ramp": ramp,
-            });
-            put_one(api, stated, change, None)
-        }
+        RecordCommand::Ramp(ramp) => put_ramp(api, ramp),
         RecordCommand::Override { domain, rule, counter, rate_limit, change, end } => {
             let limit = rate_limit.iter().map(|LimitArgument { key, value }| (key.clone(), value.clone()));
             let stated = json!({
@@ -68,20 +58,27 @@ pub(super) fn run(api: &ApiClient, command: &RecordCommand) -> Result<CommandOut
     }
 }
 
-fn list(
-    api: &ApiClient,
-    kind: Option<RecordKind>,
-    RuleQuery { domain, rule }: &RuleQuery,
-    limit: u16,
-) -> Result<CommandOutput, ClientError> {
-    let limit = limit.to_string();
-    let query = [
-        ("kind", kind.map(RecordKind::name)),
-        ("domain", domain.as_deref()),
-        ("rule", rule.as_deref()),
-        ("limit", Some(&*limit)),
-    ];
-    let (records, json) = api.list::<RecordView>("records", &query)?;
+/// Lists the selected records up to a number of them, which may take several pages.
+fn list(api: &ApiClient, query: &RecordQuery) -> Result<CommandOutput, ClientError> {
+    let RecordQuery { kind, of: RuleQuery { domain, rule }, search, limit } = query;
+    let mut records = Vec::<RecordView>::new();
+    let mut json = loop {
+        let after = records.last().map(|last| last.key.to_string());
+        let size = BATCH.min(limit.saturating_sub(records.len())).to_string();
+        let query = [
+            ("kind", kind.map(RecordKind::name)),
+            ("domain", domain.as_deref()),
+            ("rule", rule.as_deref()),
+            ("search", search.as_deref()),
+            ("after", after.as_deref()),
+            ("limit", Some(&*size)),
+        ];
+        let (page, json) = api.list("records", &query)?;
+        records.extend(page);
+        if records.len() >= *limit || !api.field(&json, "is_truncated")? {
+            break json;
+        }
+    };
     let more = if api.field(&json, "is_truncated")? { "there are more; see --limit\n" } else { "" };
     let table = table_or(
         "there are no such records",
@@ -97,71 +94,10 @@ fn list(
             ("REASON", |view| Row::of(view).reason_or_problem()),
         ],
     );
+    if let Some(fields) = json.as_object_mut() {
+        fields.insert("records".to_owned(), json!(records));
+    }
     Ok(CommandOutput { text: table + more, json })
-}
-
-/// A record as a row of the table.
-struct Row<'r> {
-    domain: &'r str,
-    /// Rule with a key, or descriptor.
-    subject: String,
-    effect: String,
-    expires_at_ms: Option<u64>,
-    author: &'r str,
-    reason: &'r str,
-    problem: Option<&'r str>,
-}
-
-impl<'r> Row<'r> {
-    fn of(view: &'r RecordView) -> Self {
-        let (domain, author, reason, expires_at_ms) = match &view.record {
-            Record::Override(of) => (&of.domain, &of.author, &of.reason, of.expires_at_ms),
-            Record::ListEntry(of) => (&of.domain, &of.author, &of.reason, of.expires_at_ms),
-            Record::Automatic(of) => (&of.domain, &of.author, &of.reason, Some(of.expires_at_ms)),
-            Record::Switch(of) => (&of.domain, &of.author, &of.reason, of.expires_at_ms),
-        };
-        let (subject, effect) = match &view.record {
-            Record::Override(of) => {
-                (format!("{} {}", of.rule, of.key_text()).trim_end().to_owned(), of.limit_text())
-            }
-            Record::ListEntry(of) => (pairs_text(&of.descriptor), of.list.name().to_owned()),
-            Record::Automatic(of) => {
-                let effect = match of.mode {
-                    AutomaticMode::Enforce => List::Deny.name(),
-                    AutomaticMode::Exempt => of.mode.name(),
-                };
-                (pairs_text(&of.descriptor), format!("{effect}, by {}", of.rule))
-            }
-            Record::Switch(of) => (of.rule.clone(), mode_text(of)),
-        };
-        Self { domain, subject, effect, expires_at_ms, author, reason, problem: view.problem.as_deref() }
-    }
-
-    fn reason_or_problem(&self) -> String {
-        self.problem.map_or_else(|| self.reason.to_owned(), |problem| format!("without effect: {problem}"))
-    }
-}
-
-/// The mode of a switch, with the share that is enforced and the state of its ramp.
-fn mode_text(switch: &Switch) -> String {
-    let mode = switch.mode.name();
-    let Some(share) = switch.enforce_percent else { return mode.to_owned() };
-    let ramp = switch.ramp.as_ref().map(|ramp| format!(", {}", ramp.note()));
-    format!("{mode}, {share}% of keys enforced{}", ramp.unwrap_or_default())
-}
-
-/// A record in one line.
-pub(super) fn line(view: &RecordView) -> String {
-    let Row { domain, subject, effect, expires_at_ms, .. } = Row::of(view);
-    let until = expires_at_ms.map_or_else(|| "it is removed".to_owned(), utc);
-    let text = format!("{domain} {subject}: {effect} until {until} ({})", view.key);
-    escape_line(&text) + "\n"
-}
-
-fn details(view: &RecordView) -> String {
-    let row = Row::of(view);
-    let (author, reason) = (escape_line(row.author), escape_line(&row.reason_or_problem()));
-    format!("{}revision {}, by {author}: {reason}\n", line(view), view.revision)
 }
 
 fn remove(
@@ -183,6 +119,17 @@ fn put_entry(api: &ApiClient, list: List, entry: &EntryFlags) -> Result<CommandO
         "kind": RecordKind::ListEntry, "list": list, "domain": domain, "descriptor": descriptor.0,
     });
     put_one(api, stated, change, end.lifetime)
+}
+
+fn put_ramp(api: &ApiClient, flags: &RampFlags) -> Result<CommandOutput, ClientError> {
+    let RampFlags { rule: RuleSelector { domain, rule }, steps, over, max_denied, min_hits, change } = flags;
+    let ramp = json!({
+        "steps": steps, "over_s": over.as_secs(), "max_denied_percent": max_denied, "min_hits": min_hits,
+    });
+    let stated = json!({
+        "kind": RecordKind::Switch, "domain": domain, "rule": rule, "mode": SwitchMode::Shadow, "ramp": ramp,
+    });
+    put_one(api, stated, change, None)
 }
 
 fn put_one(
@@ -221,18 +168,37 @@ fn import(api: &ApiClient, file: &Path, flags: &PutFlags) -> Result<CommandOutpu
             .map_err(|_| fails(&format_args!("line {number} is no JSON; expected a record")))
     });
     let records: Vec<Value> = records.collect::<Result<_, _>>()?;
+    let all = records.len();
+    let records: Vec<Value> = records.into_iter().filter_map(stated).collect();
+    let (count, omitted) = (records.len(), all.saturating_sub(records.len()));
     let mut violations = Vec::new();
     for some in records.chunks(BATCH) {
         violations.extend(api.field::<Vec<Value>>(&put(api, some, flags)?, "violations")?);
     }
-    let count = records.len();
     let done = if flags.dry_run { "are valid; nothing was changed" } else { "are set" };
-    let needs_force = match violations.len() {
-        needing if needing > 0 && flags.dry_run => format!("{needing} guardrails need --force\n"),
-        _ => String::new(),
+    let need_force = if flags.dry_run { violations.len() } else { 0 };
+    let notes = [(omitted, "left out: automatic or ended"), (need_force, "guardrails need --force")];
+    let notes = notes.iter().filter(|(count, _)| *count > 0);
+    let notes = notes.map(|(count, note)| format!("{count} {note}\n"));
+    let text = format!("{count} records {done}\n") + &notes.collect::<String>();
+    let json = json!({ "count": count, "omitted": omitted, "violations": violations });
+    Ok(CommandOutput { text, json })
+}
+
+/// The stated form of a line. Of a listed record, it has what states it, with the rest of its lifetime; `None` if it is automatic
+/// or has ended.
+fn stated(mut line: Value) -> Option<Value> {
+    let Some(listed) = line.as_object_mut().filter(|fields| fields.contains_key("revision")) else {
+        return Some(line);
     };
-    let text = format!("{count} records {done}\n{needs_force}");
-    Ok(CommandOutput { text, json: json!({ "count": count, "violations": violations }) })
+    let end = listed.get("expires_at_ms").and_then(Value::as_u64);
+    let rest = end.map(|end| end.saturating_sub(now_ms()).div_ceil(1_000));
+    if rest == Some(0) || listed.get("kind") == Some(&json!(RecordKind::Automatic)) {
+        return None;
+    }
+    listed.retain(|name, _| STATED_FIELDS.contains(&&**name));
+    listed.insert("expires_in_s".to_owned(), json!(rest));
+    Some(line)
 }
 
 /// A descriptor in the JSON form of the API.
@@ -243,4 +209,27 @@ pub(super) fn descriptor(pairs: &DescriptorArgument) -> Value {
 /// A duration in seconds, rounded up so that it is not shorter than requested.
 fn seconds(duration: Option<Duration>) -> Option<u64> {
     duration.map(|duration| duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_records_are_put_by_what_states_them_until_their_end() {
+        let view = |kind: &str, end: Option<u64>| {
+            json!({
+                "key": "0", "revision": 7, "kind": kind, "domain": "shop", "mode": "off", "reason": "r",
+                "ramp": {}, "problem": null, "expires_at_ms": end,
+            })
+        };
+        let put = json!({"kind": "switch", "domain": "shop", "mode": "off", "expires_in_s": null});
+        assert_eq!(stated(view("switch", None)), Some(put));
+        let ending = stated(view("switch", Some(now_ms() + 60_000))).expect("it has not ended");
+        assert!(ending["expires_in_s"].as_u64().is_some_and(|rest| (1..=60).contains(&rest)), "{ending}");
+        assert_eq!(stated(view("switch", Some(1))), None);
+        assert_eq!(stated(view("automatic", None)), None);
+        let line = json!({"kind": "switch", "expires_at_ms": 1});
+        assert_eq!(stated(line.clone()), Some(line));
+    }
 }

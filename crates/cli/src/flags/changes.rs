@@ -6,9 +6,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use tollgate_control::{ListPair, RecordKey, RecordKind, SwitchMode, parse_pairs};
-use tollgate_flags::{
-    DescriptorArgument, count, descriptor, named, number, percentage, positive_duration, whole,
-};
+use tollgate_flags::{DescriptorArgument, count, descriptor, named, number, percentage, positive_duration};
 
 use super::RuleQuery;
 
@@ -98,16 +96,7 @@ pub enum DiffSource {
 #[derive(Clone, Debug, Subcommand)]
 pub enum RecordCommand {
     /// List the records, in the order of their keys.
-    List {
-        /// Kind of the records. Default: all.
-        #[arg(long, value_parser = named(RecordKind::ALL, RecordKind::name))]
-        kind: Option<RecordKind>,
-        #[command(flatten)]
-        of: RuleQuery,
-        /// Maximum number of records.
-        #[arg(long, value_name = "COUNT", default_value = "100", value_parser = |text: &str| whole::<u16>(text, 1..=10_000))]
-        limit: u16,
-    },
+    List(RecordQuery),
     /// Show a record with its revision.
     Show {
         /// Key of the record, from `list`.
@@ -138,7 +127,8 @@ pub enum RecordCommand {
         #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
         lifetime: Option<Duration>,
     },
-    /// Put the records of a file: one JSON object a line, as in `records` of `PUT /api/v1/records`.
+    /// Put the records of a file: one JSON object a line, as in `records` of `PUT /api/v1/records`, or of `list --json`. A listed
+    /// record is put without its ramp, until its end; automatic and ended ones are left out.
     Import {
         /// The file.
         #[arg(value_name = "FILE")]
@@ -168,24 +158,7 @@ pub enum RecordCommand {
     },
     /// Enforce a rule for more and more of its keys. One instance advances the ramp, and sets it back if too many keys are
     /// denied.
-    Ramp {
-        #[command(flatten)]
-        rule: RuleSelector,
-        /// Percentages of keys, each above the one before.
-        #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', required = true, value_parser = percentage)]
-        steps: Vec<f64>,
-        /// Time of all steps together, which last equally long.
-        #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
-        over: Duration,
-        /// Percentage of denied keys, of those that are enforced, above which the ramp is rolled back.
-        #[arg(long, value_name = "PERCENT", value_parser = percentage)]
-        max_denied: f64,
-        /// Hits of enforced keys without which a step is not judged, and does not end.
-        #[arg(long, value_name = "COUNT", default_value = "100", value_parser = count::<u32>)]
-        min_hits: u32,
-        #[command(flatten)]
-        change: ChangeFlags,
-    },
+    Ramp(RampFlags),
     /// Override the limit of a rule, or of one key of it.
     Override {
         /// Domain of the rule.
@@ -208,6 +181,22 @@ pub enum RecordCommand {
         #[command(flatten)]
         end: Lifetime,
     },
+}
+
+/// Records to list.
+#[derive(Args, Clone, Debug)]
+pub struct RecordQuery {
+    /// Kind of the records. Default: all.
+    #[arg(long, value_parser = named(RecordKind::ALL, RecordKind::name))]
+    pub kind: Option<RecordKind>,
+    #[command(flatten)]
+    pub of: RuleQuery,
+    /// Text in the domain, rule, descriptor, reason or author, in any case of ASCII letters.
+    #[arg(long, value_name = "TEXT")]
+    pub search: Option<String>,
+    /// Maximum number of records.
+    #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = count::<usize>)]
+    pub limit: usize,
 }
 
 /// Properties of each change that puts records.
@@ -269,6 +258,27 @@ pub struct RuleSelector {
     /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`. `*`: all rules, for an emergency.
     #[arg(long, value_name = "PATH")]
     pub rule: String,
+}
+
+/// Ramp of a rule.
+#[derive(Args, Clone, Debug)]
+pub struct RampFlags {
+    #[command(flatten)]
+    pub rule: RuleSelector,
+    /// Percentages of keys, each above the one before.
+    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', required = true, value_parser = percentage)]
+    pub steps: Vec<f64>,
+    /// Time of all steps together, which last equally long.
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
+    pub over: Duration,
+    /// Percentage of denied keys, of those that are enforced, above which the ramp is rolled back.
+    #[arg(long, value_name = "PERCENT", value_parser = percentage)]
+    pub max_denied: f64,
+    /// Hits of enforced keys without which a step is not judged, and does not end.
+    #[arg(long, value_name = "COUNT", default_value = "100", value_parser = count::<u32>)]
+    pub min_hits: u32,
+    #[command(flatten)]
+    pub change: ChangeFlags,
 }
 
 /// Key of `rate_limit` with its value.

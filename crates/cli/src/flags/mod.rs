@@ -11,8 +11,8 @@ use tollgate_core::ban::BanMode;
 use tollgate_flags::{DescriptorArgument, KeyPair, count, descriptor, key_pair, named, web_url, whole};
 
 pub use self::changes::{
-    BaseVersion, ChangeFlags, DiffSource, EntryFlags, Lifetime, LimitArgument, PutFlags, RecordCommand,
-    RuleSelector, RulesCommand, VersionSelector,
+    BaseVersion, ChangeFlags, DiffSource, EntryFlags, Lifetime, LimitArgument, PutFlags, RampFlags,
+    RecordCommand, RecordQuery, RuleSelector, RulesCommand, VersionSelector,
 };
 pub use self::offline::{CheckFlags, ExplainFlags};
 

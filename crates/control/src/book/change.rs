@@ -40,11 +40,6 @@ impl NewChange {
     pub(crate) fn put(record: Record, audit: AuditEntry) -> Self {
         Self { key: record.key(), expected: Expected::Any, record: Some(record), audit: Some(audit) }
     }
-
-    /// Removes a record.
-    pub(crate) const fn remove(key: RecordKey, audit: AuditEntry) -> Self {
-        Self { key, expected: Expected::Present, record: None, audit: Some(audit) }
-    }
 }
 
 tollgate_core::named! {

@@ -12,10 +12,16 @@ mod records;
 mod replica;
 mod view;
 
+use std::mem;
+
 use serde::{Deserialize, Serialize};
 
 use self::view::Properties;
-use crate::bounds::{MAX_AUTOMATIC_ENTRIES, MAX_ENTRIES, MAX_OVERRIDES, MAX_SWITCHES};
+use crate::bounds::{
+    MAX_AUTOMATIC_ENTRIES, MAX_ENTRIES, MAX_NAME_BYTES, MAX_OVERRIDES, MAX_PAIRS, MAX_SWITCHES,
+    MAX_VALUE_BYTES, truncated,
+};
+use crate::model::{check_count, check_size};
 use crate::{Action, AutomaticEntry, ControlResult, ListEntry, RecordKey, Switch, pairs::pairs_text};
 
 pub(crate) use self::change::{ChangeResult, Expected, NewChange};
@@ -106,12 +112,10 @@ impl Record {
     /// Its key.
     pub fn key(&self) -> RecordKey {
         match self {
-            Self::Override(entry) => {
-                RecordKey(OverrideEntry::id_of(&entry.domain, &entry.rule, &entry.descriptor).0)
-            }
+            Self::Override(entry) => entry.record_key(),
             Self::ListEntry(entry) => entry.record_key(),
             Self::Automatic(entry) => entry.record_key(),
-            Self::Switch(switch) => RecordKey::of_switch(&switch.domain, &switch.rule),
+            Self::Switch(switch) => RecordKey::of("switch", [&*switch.domain, &switch.rule]),
         }
     }
 
@@ -168,17 +172,31 @@ impl Record {
     }
 
     /// The record with bounded texts, if it may be stored.
-    pub(crate) fn bounded(self) -> ControlResult<Self> {
-        Ok(match self {
-            Self::Override(entry) => Self::Override(entry.bounded()?),
-            Self::ListEntry(entry) => Self::ListEntry(entry.bounded()?),
-            Self::Switch(switch) => Self::Switch(switch.bounded()?),
-            record @ Self::Automatic(_) => record,
-        })
+    pub(crate) fn bounded(mut self) -> ControlResult<Self> {
+        let Properties { domain, rule, .. } = self.properties();
+        check_size("a domain", domain.len(), MAX_NAME_BYTES)?;
+        check_size("a rule", rule.len(), MAX_NAME_BYTES)?;
+        let (reason, author) = match &mut self {
+            Self::Override(entry) => (&mut entry.reason, &mut entry.author),
+            Self::ListEntry(entry) => {
+                check_count("pairs of an entry", entry.descriptor.len(), MAX_PAIRS)?;
+                for pair in &entry.descriptor {
+                    check_size("a key", pair.key.len(), MAX_VALUE_BYTES)?;
+                    check_size("a value", pair.value.len(), MAX_VALUE_BYTES)?;
+                }
+                (&mut entry.reason, &mut entry.author)
+            }
+            Self::Automatic(entry) => (&mut entry.reason, &mut entry.author),
+            Self::Switch(switch) => (&mut switch.reason, &mut switch.author),
+        };
+        for text in [reason, author] {
+            *text = truncated(mem::take(text));
+        }
+        Ok(self)
     }
 }
 
 /// Whether a record with this end has not ended.
-fn is_active(ends_at_ms: Option<u64>, now_ms: u64) -> bool {
+pub(crate) fn is_active(ends_at_ms: Option<u64>, now_ms: u64) -> bool {
     ends_at_ms.is_none_or(|end| now_ms < end)
 }

@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tollgate_directory::Fingerprint;
 use tollgate_rules::{OverrideId, OverrideKey, RuleOverride};
 
-use crate::bounds::{MAX_NAME_BYTES, truncated};
-use crate::{ControlResult, Pair, model::check_size, pairs::pairs_text};
+use crate::{Pair, RecordKey, pairs::pairs_text};
 
 /// Maximum size of the `rate_limit` of an override as JSON, in bytes.
 const MAX_LIMIT_BYTES: usize = 2_048;
@@ -34,11 +32,10 @@ pub struct OverrideEntry {
 }
 
 impl OverrideEntry {
-    /// Identifier of the override of this rule and key.
-    pub(crate) fn id_of(domain: &str, rule: &str, key: &[Pair]) -> OverrideId {
-        let texts = key.iter().flat_map(|pair| [&*pair.key, &*pair.value]);
-        let texts = [domain, rule].into_iter().chain(texts);
-        OverrideId(Fingerprint::of(texts.map(str::as_bytes)).first_half())
+    /// Its key as a record, by its rule and key.
+    pub(crate) fn record_key(&self) -> RecordKey {
+        let pairs = self.descriptor.iter().flat_map(|pair| [&*pair.key, &*pair.value]);
+        RecordKey::of("override", [&*self.domain, &self.rule].into_iter().chain(pairs))
     }
 
     /// Returns the override for enforcement.
@@ -46,7 +43,7 @@ impl OverrideEntry {
     /// # Errors
     /// When it is invalid, whatever the rules are.
     pub fn compiled(&self) -> Result<RuleOverride, String> {
-        self.compiled_with(Self::id_of(&self.domain, &self.rule, &self.descriptor), |text| text.into())
+        self.compiled_with(OverrideId(self.record_key().0), |text| text.into())
     }
 
     /// The override with this identifier for enforcement, with texts by `text`.
@@ -92,27 +89,5 @@ impl OverrideEntry {
         let key = self.key_text();
         let separator = if key.is_empty() { "" } else { " " };
         format!("override {} {}{separator}{key}: {}", self.domain, self.rule, self.limit_text())
-    }
-
-    /// The entry with bounded texts, if it may be stored.
-    pub(crate) fn bounded(mut self) -> ControlResult<Self> {
-        check_size("a domain", self.domain.len(), MAX_NAME_BYTES)?;
-        check_size("a rule", self.rule.len(), MAX_NAME_BYTES)?;
-        self.reason = truncated(self.reason);
-        self.author = truncated(self.author);
-        Ok(self)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_identifier_of_an_override_never_changes() {
-        let key = [Pair { key: "api_key".into(), value: "a".into() }];
-        let id = |key| OverrideEntry::id_of("edge", "api_key", key).to_string();
-        assert_eq!(id(&key), "4d0128dc0030d67045456950c8327702");
-        assert_eq!(id(&[]), "ec2da96d5e646c973f43b3eb5d990519");
     }
 }

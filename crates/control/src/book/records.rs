@@ -12,6 +12,9 @@ use crate::{Pair, RecordKey, Runtime, Switch, pairs::pairs_text};
 /// Number of removals that are remembered, as in `lua/book/records.lua`.
 const MAX_REMOVALS: usize = 10_000;
 
+/// Number of records of each map that are examined at once for a page, which takes some milliseconds.
+const PAGE_SCAN: usize = if cfg!(test) { 2 } else { 2_000 };
+
 /// Identity of the state that a store or an instance has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BookHead {
@@ -21,7 +24,7 @@ pub(crate) struct BookHead {
     pub(crate) revision: u64,
     /// Time of the last restoration, in microseconds since 1970.
     pub(crate) epoch: u64,
-    /// The revision of the last removal that is no longer remembered; not of an instance.
+    /// The revision of the last removal that the store no longer remembers.
     pub(crate) floor: u64,
 }
 
@@ -252,7 +255,7 @@ impl Book {
 
     /// The record with this key, unless it has ended at `now_ms`.
     pub(crate) fn view(&self, key: RecordKey, now_ms: u64) -> Option<RecordView> {
-        Some(RecordView::new(self.revision_of(key, now_ms)?, self.get(key)?))
+        Some(RecordView::new(key, self.revision_of(key, now_ms)?, self.get(key)?))
     }
 
     /// The revision of the last change of a record that has not ended at `now_ms`.
@@ -262,9 +265,22 @@ impl Book {
         other.or_else(held).filter(|(_, end)| is_active(*end, now_ms)).map(|(revision, _)| revision)
     }
 
-    /// At most `limit` records after a key that are selected, in the order of keys, and whether there are more.
-    pub(crate) fn page(&self, selection: &RecordSelection, now_ms: u64) -> (Vec<RecordView>, bool) {
-        let range = (selection.after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+    /// The records after a key that are selected, in the order of keys, of the next ones that are examined at once, and the key
+    /// after which others are to be examined. Of more than `limit` records, one more.
+    pub(crate) fn page(
+        &self,
+        selection: &RecordSelection,
+        after: Option<RecordKey>,
+        now_ms: u64,
+    ) -> (Vec<RecordView>, Option<RecordKey>) {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = (after, Bound::Unbounded);
+        let ends = [
+            self.overrides.range(rest).nth(PAGE_SCAN).map(|(key, _)| *key),
+            self.others.range(rest).nth(PAGE_SCAN).map(|(key, _)| *key),
+        ];
+        let next = ends.into_iter().flatten().min();
+        let range = (after, next.map_or(Bound::Unbounded, Bound::Included));
         let overrides = self
             .overrides
             .range(range)
@@ -272,13 +288,10 @@ impl Book {
         let others = self.others.range(range).filter(|(_, (_, record))| {
             selection.selects(record.properties(), || record.pairs_text(), now_ms)
         });
-        let most = selection.limit.saturating_add(1);
-        let others = others.map(|(key, _)| *key).take(most);
-        let mut found: Vec<_> = overrides.map(|(key, _)| *key).take(most).chain(others).collect();
+        let mut found: Vec<_> = overrides.map(|(key, _)| *key).chain(others.map(|(key, _)| *key)).collect();
         found.sort_unstable();
-        let is_truncated = found.len() > selection.limit;
-        found.truncate(selection.limit);
-        (found.into_iter().filter_map(|key| self.view(key, now_ms)).collect(), is_truncated)
+        found.truncate(selection.limit.saturating_add(1));
+        (found.into_iter().filter_map(|key| self.view(key, now_ms)).collect(), next)
     }
 
     /// The records of another book with later revisions than the floor of this one that have not ended at `now_ms`, of which this

@@ -20,17 +20,17 @@ pub struct RecordView {
 }
 
 impl RecordView {
-    pub(crate) fn new(revision: u64, record: Record) -> Self {
-        Self { key: record.key(), revision, record, problem: None }
+    pub(crate) const fn new(key: RecordKey, revision: u64, record: Record) -> Self {
+        Self { key, revision, record, problem: None }
     }
 
-    /// The error of a change that is based on another record than the present one.
-    pub(crate) fn stale(current: Option<&Self>) -> ControlError {
+    /// The error of a change that is based on another record with this key than the present one.
+    pub(crate) fn stale(key: RecordKey, current: Option<&Self>) -> ControlError {
         let found = match current {
             Some(Self { revision, record, .. }) => {
-                format!("revision {revision} of the record is current, made by {}", record.author())
+                format!("revision {revision} of the record {key} is current, made by {}", record.author())
             }
-            None => "there is no such record now".to_owned(),
+            None => format!("there is no record {key} now"),
         };
         ControlError::StaleRecord {
             found,

@@ -121,10 +121,10 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn lift_automatic_of(&self, ban: &str, author: &str) -> ControlResult<()> {
-        let key = RecordKey::of_automatic(ban);
-        match self.found(BookName::System, key).await?.map(|found| found.record) {
+        let key = RecordKey::of("automatic entry", [ban]);
+        match self.stored_record(key).await?.map(|found| found.record) {
             Some(Record::Automatic(entry)) if entry.mode == AutomaticMode::Enforce => {
-                self.remove_record(key, None, author).await.map(drop)
+                self.remove_record(key, None, author, false).await.map(drop)
             }
             _ => Ok(()),
         }
@@ -153,21 +153,14 @@ impl Control {
         };
         let exemption = Record::Automatic(exemption);
         let put = NewChange::put(exemption.clone(), audit);
-        match self.lift(NewChange { expected: Expected::Present, ..put }).await {
+        let key = put.key;
+        match self.change(BookName::System, vec![NewChange { expected: Expected::Present, ..put }]).await {
             Err(ControlError::StaleRecord { .. }) => Ok(None),
-            lifted => lifted.map(|revision| Some(RecordView::new(revision, exemption))),
+            lifted => {
+                let revision = lifted?;
+                self.0.book(BookName::System).wait_for(revision).await;
+                Ok(Some(RecordView::new(key, revision, exemption)))
+            }
         }
-    }
-
-    /// Changes an automatic entry for an operator, and returns the revision.
-    pub(super) async fn lift(&self, change: NewChange) -> ControlResult<u64> {
-        let key = change.key;
-        let (revision, results) = self.make(BookName::System, vec![change]).await?;
-        self.0.changed.notify_one();
-        if !results.contains(&ChangeResult::Made) {
-            return Err(self.stale(BookName::System, key, revision).await);
-        }
-        self.0.book(BookName::System).wait_for(revision).await;
-        Ok(revision)
     }
 }

@@ -1,11 +1,11 @@
 //! Changes of records by operators, and by the system for them; and what this instance holds.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use tokio::task::spawn_blocking;
 use tollgate_core::clock::now_ms;
 
-use crate::book::{BookName, ChangeResult, Expected, NewChange, RecordChange};
+use crate::book::{BookName, ChangeResult, Expected, NewChange, is_active};
 use crate::model::{SYSTEM_AUTHOR, check_count};
 use crate::redis::book::{self, STEP_CHANGES};
 use crate::{
@@ -23,28 +23,21 @@ impl Control {
         self.0.book(BookName::Operators).open(file, now_ms())
     }
 
-    /// Makes changes of operators, all or none, and returns the last revision.
-    async fn change(&self, changes: Vec<NewChange>) -> ControlResult<u64> {
-        self.require_writable()?;
-        self.check_bounds(&changes)?;
+    /// Makes changes, all or none, and returns the last revision.
+    pub(super) async fn change(&self, book: BookName, changes: Vec<NewChange>) -> ControlResult<u64> {
         let keys: Vec<RecordKey> = changes.iter().map(|change| change.key).collect();
-        let (revision, results) = self.make(BookName::Operators, changes).await?;
+        let (revision, results) = self.make(book, changes).await?;
         self.0.changed.notify_one();
         if results.contains(&ChangeResult::Full) {
-            return Err(ControlError::TooMany { what: "records", most: BookName::Operators.max_records() });
+            return Err(ControlError::TooMany { what: "records", most: book.max_records() });
         }
-        match keys.into_iter().zip(results).find(|(_, result)| *result == ChangeResult::Unlike) {
-            Some((key, _)) => Err(self.stale(BookName::Operators, key, revision).await),
-            None => Ok(revision),
+        if let Some((key, _)) =
+            keys.into_iter().zip(results).find(|(_, result)| *result == ChangeResult::Unlike)
+        {
+            let current = self.stored_record(key).await?;
+            return Err(RecordView::stale(key, current.as_ref()));
         }
-    }
-
-    /// The error of a change that another one has overtaken, at a revision of the store.
-    pub(super) async fn stale(&self, book: BookName, key: RecordKey, revision: u64) -> ControlError {
-        let replica = self.0.book(book);
-        replica.wait_for(revision).await;
-        let current = replica.with(|book| book.view(key, now_ms()));
-        RecordView::stale(current.as_ref())
+        Ok(revision)
     }
 
     /// Makes changes, those of the system's book each if it can be made; returns the last revision and the result of each.
@@ -95,49 +88,41 @@ impl Control {
     /// # Errors
     /// When this instance holds none, and the store does not respond.
     pub async fn record(&self, key: RecordKey) -> ControlResult<Option<RecordView>> {
-        for book in BookName::ALL {
-            let found = self.found(book, key).await?;
-            if found.is_some() {
-                return Ok(found);
+        let now_ms = now_ms();
+        match self.0.books().into_iter().find_map(|book| book.with(|book| book.view(key, now_ms))) {
+            None => self.stored_record(key).await,
+            held => Ok(held),
+        }
+    }
+
+    /// The active record with this key that the store has now.
+    ///
+    /// # Errors
+    /// When it does not respond.
+    pub async fn stored_record(&self, key: RecordKey) -> ControlResult<Option<RecordView>> {
+        let now_ms = now_ms();
+        for name in BookName::ALL {
+            let found = match &self.0.backend {
+                Backend::Memory(_) => self.0.book(name).with(|book| book.view(key, now_ms)),
+                Backend::Redis(redis) => book::get(&redis.client, name, key).await?,
+            };
+            if let Some(found) = found.filter(|found| is_active(found.record.ends_at_ms(), now_ms)) {
+                return Ok(Some(found));
             }
         }
         Ok(None)
     }
 
-    pub(super) async fn found(&self, book: BookName, key: RecordKey) -> ControlResult<Option<RecordView>> {
-        let now_ms = now_ms();
-        let (held, last) = self.0.book(book).with(|book| (book.view(key, now_ms), book.head.revision));
-        let redis = match (held, &self.0.backend) {
-            (None, Backend::Redis(redis)) => redis,
-            (held, _) => return Ok(held),
-        };
-        let (later, _) = book::since(&redis.client, book, last, false).await?.changes();
-        let Some(change) = later.into_iter().find(|change| change.key == key) else { return Ok(None) };
-        let RecordChange { revision, record, .. } = change;
-        let record = record.filter(|record| record.ends_at_ms().is_none_or(|end| end > now_ms));
-        Ok(record.map(|record| RecordView::new(revision, record)))
-    }
-
-    /// The active record with this key, if it has the revision `base`, `0` for none; any one without a base.
-    ///
-    /// # Errors
-    /// When it has another one, or the store does not respond.
-    pub async fn record_at(&self, key: RecordKey, base: Option<u64>) -> ControlResult<Option<RecordView>> {
-        let current = self.record(key).await?;
-        let revision = current.as_ref().map_or(0, |current| current.revision);
-        match base {
-            Some(base) if base != revision => Err(RecordView::stale(current.as_ref())),
-            _ => Ok(current),
+    /// The changes that put records, of which each with a base replaces one with this revision, `0` for none.
+    fn puts(&self, records: Vec<(Record, Option<u64>)>) -> ControlResult<Vec<NewChange>> {
+        self.require_writable()?;
+        if records.len() > STEP_CHANGES && records.iter().any(|(_, base)| base.is_some()) {
+            // They are made in several steps, of which a later one may be refused.
+            return Err(ControlError::TooMany {
+                what: "records, of which some have a base",
+                most: STEP_CHANGES,
+            });
         }
-    }
-
-    /// Puts records of operators, which the caller validates, each in the place of an earlier one with its key; with a base, if
-    /// that one has this revision, `0` for none. Returns them once this instance enforces them, or after a second.
-    ///
-    /// # Errors
-    /// When a base is not met, there are too many, another region writes them, or the store does not respond; then some of
-    /// more than 50 may have been put.
-    pub async fn put_records(&self, records: Vec<(Record, Option<u64>)>) -> ControlResult<Vec<RecordView>> {
         let put = |(record, base): (Record, Option<u64>)| {
             let record = record.bounded()?;
             let expected = match base {
@@ -148,12 +133,45 @@ impl Control {
             Ok(NewChange { key: record.key(), expected, record: Some(record), audit: None })
         };
         let changes: Vec<NewChange> = records.into_iter().map(put).collect::<ControlResult<_>>()?;
+        self.check_bounds(&changes).map(|()| changes)
+    }
+
+    /// Checks that records can be put, and returns them with the revisions of those in whose place they would be, `0` for none.
+    ///
+    /// # Errors
+    /// As [`Self::put_records`].
+    pub async fn check_put(&self, records: Vec<(Record, Option<u64>)>) -> ControlResult<Vec<RecordView>> {
+        let mut views = Vec::with_capacity(records.len());
+        for NewChange { key, expected, record, .. } in self.puts(records)? {
+            let mut known = self.0.book(BookName::Operators).with(|book| book.revision_of(key, now_ms()));
+            if !expected.is_met(known) {
+                let stored = self.stored_record(key).await?;
+                known = stored.as_ref().map(|stored| stored.revision);
+                if !expected.is_met(known) {
+                    return Err(RecordView::stale(key, stored.as_ref()));
+                }
+            }
+            views.extend(record.map(|record| RecordView::new(key, known.unwrap_or_default(), record)));
+        }
+        Ok(views)
+    }
+
+    /// Puts records of operators, which the caller validates, each in the place of an earlier one with its key; with a base, if
+    /// that one has this revision, `0` for none. Returns them once this instance enforces them, or after a second.
+    ///
+    /// # Errors
+    /// When a base is not met, there are too many, another region writes them, or the store does not respond; then some of
+    /// more than 50 may have been put.
+    pub async fn put_records(&self, records: Vec<(Record, Option<u64>)>) -> ControlResult<Vec<RecordView>> {
+        let changes = self.puts(records)?;
         let mut views = Vec::with_capacity(changes.len());
         for step in changes.chunks(STEP_CHANGES) {
-            let last = self.change(audited(step.to_vec())).await?;
+            let last = self.change(BookName::Operators, audited(step.to_vec())).await?;
             let revisions = last.saturating_sub(step.len() as u64 - 1)..;
-            let put = revisions.zip(step.iter().filter_map(|change| change.record.clone()));
-            views.extend(put.map(|(revision, record)| RecordView::new(revision, record)));
+            let put = step.iter().filter_map(|change| Some((change.key, change.record.clone()?)));
+            views.extend(
+                revisions.zip(put).map(|(revision, (key, record))| RecordView::new(key, revision, record)),
+            );
         }
         if let Some(last) = views.last() {
             self.0.book(BookName::Operators).wait_for(last.revision).await;
@@ -161,8 +179,8 @@ impl Control {
         Ok(views)
     }
 
-    /// Removes a record, with a base if it has this revision; whether it existed. Returns once this instance enforces that, or
-    /// after a second.
+    /// Removes a record, with a base if it has this revision, unless this is a dry run; returns it, if it existed. Returns once
+    /// this instance enforces that, or after a second.
     ///
     /// # Errors
     /// When the base is not met, another region writes it, or the store does not respond.
@@ -171,20 +189,35 @@ impl Control {
         key: RecordKey,
         base: Option<u64>,
         author: &str,
-    ) -> ControlResult<bool> {
-        let Some(RecordView { record, .. }) = self.record(key).await? else { return Ok(false) };
+        is_dry_run: bool,
+    ) -> ControlResult<Option<Record>> {
+        let Some(current) = self.stored_record(key).await? else { return Ok(None) };
+        let book = match current.record.kind() {
+            RecordKind::Automatic => BookName::System,
+            _ => {
+                self.require_writable()?;
+                BookName::Operators
+            }
+        };
+        if base.is_some_and(|base| base != current.revision) {
+            return Err(RecordView::stale(key, Some(&current)));
+        }
+        let record = current.record;
+        if is_dry_run {
+            return Ok(Some(record));
+        }
         let (_, removal) = record.kind().actions();
         let audit = AuditEntry::new(author, removal, record.subject(), String::new());
         let expected = base.map_or(Expected::Present, Expected::Revision);
-        let change = NewChange { expected, ..NewChange::remove(key, audit) };
-        if record.kind() == RecordKind::Automatic {
-            return is_made(self.lift(change).await);
+        let change = NewChange { key, expected, record: None, audit: Some(audit) };
+        match self.change(book, vec![change]).await {
+            // It was removed meanwhile.
+            Err(ControlError::StaleRecord { current: None, .. }) => Ok(None),
+            removed => {
+                self.0.book(book).wait_for(removed?).await;
+                Ok(Some(record))
+            }
         }
-        let made = self.change(vec![change]).await;
-        if let Ok(revision) = made {
-            self.0.book(BookName::Operators).wait_for(revision).await;
-        }
-        is_made(made)
     }
 
     /// Replaces a rule's switch by its next step, unless an operator has changed it meanwhile; whether it did.
@@ -197,7 +230,10 @@ impl Control {
         let Some(known) = known.filter(|known| known.record == from) else { return Ok(false) };
         let audit = AuditEntry::new(SYSTEM_AUTHOR, Action::SetSwitch, to.subject(), comment);
         let expected = Expected::Revision(known.revision);
-        match self.change(vec![NewChange { expected, ..NewChange::put(to, audit) }]).await {
+        match self
+            .change(BookName::Operators, vec![NewChange { expected, ..NewChange::put(to, audit) }])
+            .await
+        {
             Err(ControlError::StaleRecord { .. }) => Ok(false),
             made => made.map(|_| true),
         }
@@ -225,14 +261,6 @@ impl Control {
             }
             Backend::Redis(redis) => redis.note(&audit).await,
         }
-    }
-}
-
-/// Whether a change was made: not if its record was removed meanwhile.
-fn is_made(made: ControlResult<u64>) -> ControlResult<bool> {
-    match made {
-        Err(ControlError::StaleRecord { current: None, .. }) => Ok(false),
-        made => made.map(|_| true),
     }
 }
 
@@ -285,24 +313,27 @@ impl Control {
     /// many records.
     pub fn records(&self, selection: &RecordSelection) -> RecordPage {
         let now_ms = now_ms();
-        let page = |name| {
-            self.0.book(name).with(|book| {
-                let counts = RecordKind::ALL.map(|kind| book.count(kind, now_ms));
-                (book.head.revision, book.page(selection, now_ms), counts)
-            })
-        };
-        let [(revision, (mut records, is_truncated), counts), (_, (automatic, is_more), of_system)] =
-            BookName::ALL.map(page);
-        records.extend(automatic);
+        let (mut records, mut counts) = (Vec::new(), BTreeMap::new());
+        for book in self.0.books() {
+            for kind in RecordKind::ALL {
+                *counts.entry(kind).or_default() += book.with(|book| book.count(kind, now_ms));
+            }
+            let (mut found, mut next, mut is_last) = (Vec::new(), selection.after, false);
+            while !is_last && found.len() <= selection.limit {
+                let (some, after) = book.with(|book| book.page(selection, next, now_ms));
+                found.extend(some);
+                (next, is_last) = (after, after.is_none());
+            }
+            records.append(&mut found);
+        }
         records.sort_unstable_by_key(|view| view.key);
-        let is_truncated = is_truncated || is_more || records.len() > selection.limit;
+        let is_truncated = records.len() > selection.limit;
         records.truncate(selection.limit);
-        let counts = counts.into_iter().zip(of_system).map(|(count, of_system)| count + of_system);
         RecordPage {
-            revision,
+            revision: self.0.book(BookName::Operators).head().revision,
             records,
             is_truncated,
-            counts: RecordKind::ALL.into_iter().zip(counts).collect(),
+            counts,
         }
     }
 }

@@ -176,7 +176,9 @@ impl ReconcileTask {
                 self.acl_denial.recovered();
                 self.subscribe();
                 let connectivity = self.outage.connectivity();
-                self.book.reconcile(&head);
+                if self.book.reconcile(&head) {
+                    self.request_heartbeat(Duration::ZERO, MIN_HEARTBEAT_INTERVAL);
+                }
                 if let Some(rules) = &mut self.rules {
                     rules.reconcile(&head, connectivity);
                 }

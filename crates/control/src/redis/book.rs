@@ -1,13 +1,12 @@
 //! The book in Redis.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
-use super::reply::{Parts, argument, malformed, parse, read_json, result_of, to_json};
+use super::reply::{Parts, argument, bytes, list, malformed, number, parse, read_json, result_of, to_json};
 use super::script_client::{Operation, ScriptClient};
-use crate::RecordKey;
 use crate::book::{BookHead, BookName, ChangeResult, Expected, NewChange, Record, RecordChange};
 use crate::{
-    AuditEntry, ControlError, ControlResult,
+    AuditEntry, ControlError, ControlResult, RecordKey, RecordView,
     copies::CopiedChange,
     stored::{Restore, token},
 };
@@ -30,28 +29,15 @@ pub(crate) struct ChangesPage {
     stated: Vec<CopiedChange>,
 }
 
-/// A record of the store that this instance cannot hold.
-#[derive(Debug)]
-pub(crate) struct Omitted {
-    pub(crate) key: String,
-    pub(crate) reason: String,
-}
-
-impl fmt::Display for Omitted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a record is omitted: {}", self.reason)
-    }
-}
-
 impl ChangesPage {
-    /// The changes, without those that could not be read. Slow.
-    pub(crate) fn changes(self) -> (Vec<RecordChange>, Vec<Omitted>) {
-        let (mut changes, mut omitted) = (Vec::with_capacity(self.stated.len()), Vec::new());
+    /// The changes, and why others could not be read, by the keys of their records. Slow.
+    pub(crate) fn changes(self) -> (Vec<RecordChange>, BTreeMap<String, String>) {
+        let (mut changes, mut omitted) = (Vec::with_capacity(self.stated.len()), BTreeMap::new());
         for stated in self.stated {
             // An unreadable one, which a newer release may have written, does not affect the others.
             match read_change(&stated) {
                 Ok(change) => changes.push(change),
-                Err(error) => omitted.push(Omitted { key: stated.id, reason: error.to_string() }),
+                Err(error) => drop(omitted.insert(stated.id, error.to_string())),
             }
         }
         (changes, omitted)
@@ -108,6 +94,20 @@ pub(crate) async fn change(
         results.push(result_of(parts.reply()?, words)?);
     }
     Ok((revision, results))
+}
+
+/// Reads a record, which may have ended.
+pub(crate) async fn get(
+    client: &ScriptClient,
+    book: BookName,
+    key: RecordKey,
+) -> ControlResult<Option<RecordView>> {
+    let operation = Operation::of_book(book, "get").with([argument(key)]);
+    let [revision, payload] = list(client.run(&operation).await?)?;
+    match &*bytes(payload)? {
+        [] => Ok(None),
+        payload => Ok(Some(RecordView::new(key, number(revision)?, read_json(payload)?))),
+    }
 }
 
 /// Reads the first changes after a revision, which is that of an instance with `is_head`.

@@ -117,7 +117,7 @@ impl Listing {
     }
 
     /// Whether a descriptor with these entries has all pairs, in any order.
-    pub fn matches(&self, entries: &[Entry<'_>]) -> bool {
+    pub(super) fn matches(&self, entries: &[Entry<'_>]) -> bool {
         let has = |key: &str, pattern: &Pattern| {
             entries.iter().any(|entry| entry.key == key && pattern.matches(entry.value))
         };

@@ -1,6 +1,7 @@
 //! Guardrails: refuse rules that would deny all traffic of a domain, or remove a domain with traffic or all rules,
-//! unless the request sets `force`; likewise entries of the deny list that would deny more than a share of the traffic, or all
-//! requests with their keys, and overrides that would deny all requests of a rule that admits some.
+//! unless the request sets `force`; likewise entries of the deny list that together would deny more than a share of the
+//! traffic, or one that would deny all requests with its keys, and overrides that would deny all requests of a rule that
+//! admits some.
 //!
 //! Only deterioration is reported: the proposed rules are compared with the current ones.
 
@@ -8,8 +9,8 @@ use std::collections::HashMap;
 
 use tokio::task::spawn_blocking;
 use tollgate_core::descriptor::{Entries, Entry};
-use tollgate_limiter::talkers::{self, DomainTop, Talker, TrafficShare};
-use tollgate_rules::{Domain, Limit, List, Listing, Overridden, Rule, RuleOverrides, Rules};
+use tollgate_limiter::talkers::{self, DomainTop, Talker};
+use tollgate_rules::{ALL_NAMES, Domain, Limit, List, Listing, Overridden, Rule, RuleOverrides, Rules};
 
 use super::response::{ApiError, Violation, ViolationCode};
 use super::{Api, limits};
@@ -17,8 +18,8 @@ use super::{Api, limits};
 /// Number of top-talker keys of each domain that are examined.
 const KEYS_PER_DOMAIN: usize = 100;
 
-/// Maximum number of reported domains if no rule remains.
-const MAX_REPORTED_DOMAINS: usize = 100;
+/// Maximum number of violations of a response.
+pub(super) const MAX_VIOLATIONS: usize = 100;
 
 /// Traffic of the last minute.
 #[derive(Debug, Default)]
@@ -62,28 +63,27 @@ pub(super) fn violations(current: Option<&Rules>, next: &Rules, traffic: &Traffi
         let message = why(domain).filter(|_| before(&domain.name).and_then(why).is_none())?;
         Some(Violation::new(ViolationCode::DeniesAll, &domain.name, message))
     });
-    if let Some(current) = current.filter(|current| current.rule_count() > 0 && next.rule_count() == 0) {
-        return all_rules_removed(current);
-    }
     let is_dropped = |name: &&String| before(name).is_some() && next.domain(name).is_none();
     let drops = traffic.domains.iter().filter(is_dropped).map(|name| {
         let message = "the domain had traffic within the last minute and would have no rules";
         Violation::new(ViolationCode::DropsDomain, name, message)
     });
-    let mut violations: Vec<Violation> = denies.chain(drops).collect();
+    let is_empty = |rules: &Rules| rules.rule_count() == 0;
+    let mut violations: Vec<Violation> = match current.filter(|current| !is_empty(current) && is_empty(next))
+    {
+        Some(current) => all_rules_removed(current).collect(),
+        None => denies.chain(drops).collect(),
+    };
     violations.sort_by(|a, b| a.domain.cmp(&b.domain));
+    violations.truncate(MAX_VIOLATIONS);
     violations
 }
 
 /// Violations of removing all rules, with or without traffic.
-fn all_rules_removed(current: &Rules) -> Vec<Violation> {
+fn all_rules_removed(current: &Rules) -> impl Iterator<Item = Violation> {
     let limited = current.domains().filter(|domain| domain.root.rules().next().is_some());
-    let mut domains: Vec<&str> = limited.map(|domain| &*domain.name).collect();
-    domains.sort_unstable();
-    domains.truncate(MAX_REPORTED_DOMAINS);
     let message = "no rule would remain in any domain";
-    let violation = |domain| Violation::new(ViolationCode::DropsDomain, domain, message);
-    domains.into_iter().map(violation).collect()
+    limited.map(move |domain| Violation::new(ViolationCode::DropsDomain, &domain.name, message))
 }
 
 /// Whether every limit of the domain is zero: it has at least one rule, none in shadow mode and none unlimited.
@@ -128,34 +128,27 @@ fn entries(talker: &Talker) -> Entries<'_> {
     known.map(|entry| Entry { key: &entry.key, value: &entry.value }).collect()
 }
 
-/// Share of a domain's requests that an entry may deny, in thousandths.
-pub(super) const MAX_DENIED_PER_MILLE: u64 = 50;
+/// Share of a domain's requests that the entries of a change may deny, in thousandths.
+const MAX_DENIED_PER_MILLE: u64 = 50;
 
-/// The guardrails that adding an entry would violate, with the traffic of the last minute on this instance. Takes some
-/// milliseconds for each domain.
-pub(super) fn violations_of_entry(listing: &Listing) -> Vec<Violation> {
-    match listing.list {
-        List::Allow => Vec::new(),
-        List::Deny if listing.is_unselective() => {
-            let message = "the entry would deny all requests with its keys, whatever their values are";
-            vec![Violation::new(ViolationCode::DeniesAll, listing.domain().unwrap_or("*"), message)]
-        }
-        List::Deny => exceeding(&talkers::shares_of(listing)),
-    }
-}
-
-/// Violations of the domains of which the entry would deny too much.
-fn exceeding(shares: &[TrafficShare]) -> Vec<Violation> {
-    let exceeding = shares.iter().filter(|share| share.per_mille() > MAX_DENIED_PER_MILLE);
-    let violation = |share: &TrafficShare| {
+/// The guardrails that adding these entries would violate, with the traffic of the last minute on this instance: a domain's
+/// requests that any of them would deny are counted together. Takes some milliseconds for each domain.
+pub(super) fn violations_of_entries(listings: Vec<Listing>) -> impl Iterator<Item = Violation> {
+    let denying = listings.into_iter().filter(|listing| listing.list == List::Deny);
+    let (unselective, selective): (Vec<_>, Vec<_>) = denying.partition(Listing::is_unselective);
+    let unselective = unselective.into_iter().map(|listing| {
+        let message = "the entry would deny all requests with its keys, whatever their values are";
+        Violation::new(ViolationCode::DeniesAll, listing.domain().unwrap_or(ALL_NAMES), message)
+    });
+    let shares = talkers::shares_of(selective).into_iter();
+    let exceeding = shares.filter(|share| share.per_mille() > MAX_DENIED_PER_MILLE).map(|share| {
+        let [denied, most] = [share.per_mille(), MAX_DENIED_PER_MILLE].map(percent);
         let message = format!(
-            "the entry would deny {} % of the requests of the last minute; expected at most {} %",
-            percent(share.per_mille()),
-            percent(MAX_DENIED_PER_MILLE),
+            "{denied} % of the requests of the last minute would be denied; expected at most {most} %"
         );
         Violation::new(ViolationCode::DeniesTraffic, &share.domain, message)
-    };
-    exceeding.map(violation).take(MAX_REPORTED_DOMAINS).collect()
+    });
+    unselective.chain(exceeding)
 }
 
 /// A share in percent, with a decimal if it needs one.
@@ -172,17 +165,16 @@ pub(super) fn violations_of_overrides(
     overridden: &Overridden,
     overrides: &RuleOverrides,
     now_ms: u64,
-) -> Vec<Violation> {
+) -> impl Iterator<Item = Violation> {
     let whole = overrides.all.iter().filter(|stated| stated.key.is_empty());
-    let denying = whole.filter_map(|stated| {
+    whole.filter_map(move |stated| {
         let mut rules = rules.domain(&stated.domain)?.root.rules();
         let rule = rules.find(|rule| *rule.path() == *stated.rule)?;
         let (_, decider) = overridden.whole(rule, now_ms)?;
         let message = || format!("the override would deny all requests of {}", stated.rule);
         (is_denying(decider) && !is_denying(rule))
             .then(|| Violation::new(ViolationCode::DeniesAll, &stated.domain, message()))
-    });
-    denying.take(MAX_REPORTED_DOMAINS).collect()
+    })
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ fn codes_of_entry(
     value_match: ValueMatch,
 ) -> Vec<(ViolationCode, String)> {
     let listing = Listing::new("1", list, domain, [("k", value, value_match)], None).expect("valid");
-    violations_of_entry(&listing).into_iter().map(|found| (found.code, found.domain)).collect()
+    violations_of_entries(vec![listing]).map(|found| (found.code, found.domain)).collect()
 }
 
 #[test]

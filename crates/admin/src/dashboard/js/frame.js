@@ -109,7 +109,9 @@ const put = (name, value) => text(document.querySelector(`[data-count="${name}"]
 
 export function startNavCounts() {
   data.status.subscribe((status) => put('rules', status ? count(status.rule_count) : ''));
-  data.records.subscribe((answer) => answer && put('records', total(answer.counts) ? count(total(answer.counts)) : ''));
+  // Kept while another part of the records is requested, but not for the next user.
+  data.records.subscribe((answer) => (answer || !data.me.get())
+    && put('records', answer && total(answer.counts) ? count(total(answer.counts)) : ''));
   data.bans.subscribe((answer) => put('bans', answer?.bans.length ? count(answer.bans.length) + (answer.next ? '+' : '') : ''));
   draft.changed.subscribe(() => put('draft', draft.isChanged() ? 'draft' : ''));
 }

@@ -3,6 +3,8 @@ use std::collections::BTreeMap as Map;
 use proptest::prelude::*;
 
 use super::*;
+use crate::book::BookName;
+use crate::{AutomaticEntry, AutomaticMode, Control, ListPair, RulesSource};
 
 pub(in crate::book) fn entry(value: &str, limit: u32, expires_at_ms: Option<u64>) -> OverrideEntry {
     OverrideEntry {
@@ -38,28 +40,58 @@ fn limits(book: &Book) -> Map<String, u64> {
 
 #[test]
 fn a_page_has_what_is_selected_in_the_order_of_keys() {
-    let mut book = Book::default();
-    let values = ["a", "b", "c"].map(|value| Record::Override(entry(value, 5, Some(20))));
+    let control = Control::memory(RulesSource::Directory);
+    let values = ["a", "b", "c"].map(|value| Record::Override(entry(value, 5, None)));
     let ended = Record::ListEntry(crate::lists::tests::entry("k", Some(10)));
     let off = Record::Switch(crate::lists::tests::switch("api_key", None));
-    for record in values.into_iter().chain([ended, off]) {
-        book.apply(RecordChange { revision: 1, key: record.key(), record: Some(record) }).expect("valid");
-    }
+    let put = |record: Record| RecordChange { revision: 1, key: record.key(), record: Some(record) };
+    let puts: Vec<_> = values.into_iter().chain([ended, off]).map(put).collect();
+    assert_eq!(control.0.book(BookName::Operators).record(&puts, |_| ()), [""; 0]);
     let of = |selection: RecordSelection| {
-        let (views, is_truncated) = book.page(&selection, 15);
-        (views.into_iter().map(|view| view.key).collect::<Vec<_>>(), is_truncated)
+        let page = control.records(&RecordSelection { limit: selection.limit.max(2), ..selection });
+        (page.records.into_iter().map(|view| view.key).collect::<Vec<_>>(), page.is_truncated)
     };
     let (all, is_truncated) = of(RecordSelection { limit: 9, ..RecordSelection::default() });
     assert!(all.len() == 4 && all.is_sorted() && !is_truncated, "{all:?}");
-    let page = of(RecordSelection { after: Some(all[0]), limit: 2, ..RecordSelection::default() });
+    let page = of(RecordSelection { after: Some(all[0]), ..RecordSelection::default() });
     assert_eq!(page, (all[1..3].to_vec(), true));
+    let page = of(RecordSelection { after: Some(all[1]), ..RecordSelection::default() });
+    assert_eq!(page, (all[2..].to_vec(), false));
     let found = |search: &str| {
         let search = Some(search.to_owned());
         of(RecordSelection { search, limit: 9, ..RecordSelection::default() }).0.len()
     };
     assert_eq!(["", "API_KEY=b", "Ada", "none"].map(found), [4, 1, 3, 0]);
     let kind = Some(RecordKind::Switch);
-    assert_eq!(of(RecordSelection { kind, limit: 9, ..RecordSelection::default() }).0.len(), 1);
+    assert_eq!(of(RecordSelection { kind, ..RecordSelection::default() }).0.len(), 1);
+}
+
+#[test]
+fn the_key_of_a_record_never_changes() {
+    let automatic = AutomaticEntry {
+        mode: AutomaticMode::Enforce,
+        domain: "d".into(),
+        descriptor: vec![ListPair::exact("k", "v")],
+        rule: "k".into(),
+        reason: String::new(),
+        author: String::new(),
+        created_at_ms: 0,
+        expires_at_ms: 1,
+        level: 1,
+    };
+    let records = [
+        Record::Override(entry("a", 5, None)),
+        Record::ListEntry(crate::lists::tests::entry("k", None)),
+        Record::Automatic(automatic),
+        Record::Switch(crate::lists::tests::switch("api_key", None)),
+    ];
+    let keys = [
+        "7285d9ec2a4b07c3ceda9b16ebac29c4",
+        "7cfbca985346f2893baaba68686fa1d2",
+        "069458fb2fd06da0f121ab1637cd3086",
+        "fc58fe45f3d7035f3bd90f777253ed9f",
+    ];
+    assert_eq!(records.map(|record| record.key().to_string()), keys);
 }
 
 #[test]

@@ -24,6 +24,9 @@ const MAX_END_WAIT_MS: u64 = 3_600_000;
 const ACTIVATION_INTERVAL: Duration = Duration::from_millis(100);
 const ACTIVATION_PART: u32 = 20;
 
+/// Heartbeats in a row at which an instance waits for the end of a restoration, which are 100 ms apart.
+const MAX_HOLDS: u8 = 10;
+
 /// Reconciles the books.
 pub(super) struct BookReconciler {
     control: Control,
@@ -39,6 +42,8 @@ pub(super) struct BookReconciler {
     lifted_bans: Option<u64>,
     /// Epoch of each book at the last heartbeat.
     epochs: [Option<u64>; 2],
+    /// Number of heartbeats in a row since which a new epoch is not acted on.
+    holds: u8,
     /// Whether a heartbeat was ignored, because the task was in progress.
     is_behind: bool,
 }
@@ -58,7 +63,7 @@ struct Active {
     failures: Vec<String>,
 }
 
-/// What a heartbeat calls for, of one book.
+/// Step of one book that a heartbeat calls for.
 struct Step {
     name: BookName,
     plan: Plan,
@@ -81,18 +86,18 @@ impl BookReconciler {
     /// Activates the records of the file at once, whether the store responds or not.
     pub(super) fn new(control: Control, status: RulesStatus, snapshot: Arc<dyn OverrideTarget>) -> Self {
         let (task, active) = (TaskSlot::default(), Active::default());
-        let (next_end, rested, lifted_bans, epochs, is_behind) = (None, None, None, [None; 2], false);
         let mut new = Self {
             control,
             status,
             snapshot,
             task,
             active,
-            next_end,
-            rested,
-            lifted_bans,
-            epochs,
-            is_behind,
+            next_end: None,
+            rested: None,
+            lifted_bans: None,
+            epochs: [None; 2],
+            holds: 0,
+            is_behind: false,
         };
         if new.stamps() != new.active.stamps {
             new.activate();
@@ -104,25 +109,30 @@ impl BookReconciler {
         self.control.0.books().map(|book| book.with(|book| book.stamps))
     }
 
-    /// Fetches changes that this instance lacks, and restores those that the store has lost.
-    pub(super) fn reconcile(&mut self, head: &StoreHead) {
+    /// Fetches changes that this instance lacks, and restores those that the store has lost. Whether to send another heartbeat
+    /// soon.
+    pub(super) fn reconcile(&mut self, head: &StoreHead) -> bool {
         if self.lifted_bans.replace(head.lifted_bans).is_some_and(|before| before != head.lifted_bans) {
             recheck_bans();
         }
         let steps = self.steps(head);
         self.is_behind = !self.task.is_idle();
         if self.is_behind {
-            return;
+            return false;
         }
+        let is_held = steps.len() < BookName::ALL.len();
+        self.holds = if is_held { self.holds.saturating_add(1) } else { 0 };
         if steps.iter().all(|step| step.plan == Plan::Nothing) {
-            self.control.0.books().iter().for_each(|book| book.loaded());
-            self.active.failures.clear();
+            if !is_held {
+                self.control.0.books().iter().for_each(|book| book.loaded());
+                self.active.failures.clear();
+            }
             if self.stamps() != self.active.stamps {
                 self.activate();
             } else {
                 self.report();
             }
-            return;
+            return is_held;
         }
         let (control, status, snapshot) = (self.control.clone(), self.status.clone(), self.snapshot.clone());
         let mut active = self.active.clone();
@@ -142,27 +152,26 @@ impl BookReconciler {
             let activated = activate(control, status, snapshot, active).await?;
             Ok(Activated { was_read: true, ..activated })
         });
+        is_held
     }
 
-    /// The step of each book that a heartbeat calls for.
-    fn steps(&mut self, head: &StoreHead) -> [Step; 2] {
-        let step = |name, store: &BookHead, epoch: Option<u64>| {
+    /// The step of each book that a heartbeat calls for, without a book that is being restored: each step of a restoration begins
+    /// an epoch, and all is fetched after the last one, or after some heartbeats.
+    fn steps(&mut self, head: &StoreHead) -> Vec<Step> {
+        let before =
+            std::mem::replace(&mut self.epochs, head.books.each_ref().map(|store| Some(store.epoch)));
+        let step = |((name, store), before): ((BookName, &BookHead), Option<u64>)| {
             let held = self.control.0.book(name).head();
-            let is_new_epoch = held.revision > 0 && epoch.is_some_and(|epoch| epoch != store.epoch);
-            let plan = match (&self.control.0.backend, Plan::of(&held, store)) {
-                // Each step of a restoration begins an epoch: all is fetched after the last one.
-                (Backend::Redis(_), Plan::Everything) if is_new_epoch => Plan::Nothing,
-                (Backend::Redis(_), plan) => plan,
+            let plan = match &self.control.0.backend {
+                Backend::Redis(_) => Plan::of(&held, store),
                 // A store in this process is what the instance holds.
-                (Backend::Memory(_), _) => Plan::Nothing,
+                Backend::Memory(_) => Plan::Nothing,
             };
-            Step { name, plan, held, store: store.clone() }
+            let is_new_epoch = held.revision > 0 && before.is_some_and(|before| before != store.epoch);
+            let is_held = plan == Plan::Everything && is_new_epoch && self.holds < MAX_HOLDS;
+            (!is_held).then(|| Step { name, plan, held, store: store.clone() })
         };
-        let ([operators, system], [before, system_before]) = (&head.books, self.epochs);
-        let steps =
-            [step(BookName::Operators, operators, before), step(BookName::System, system, system_before)];
-        self.epochs = [Some(operators.epoch), Some(system.epoch)];
-        steps
+        BookName::ALL.into_iter().zip(&head.books).zip(before).filter_map(step).collect()
     }
 
     /// Activates the records of this instance again, without those that have ended.
@@ -200,7 +209,7 @@ impl BookReconciler {
             let wait = Duration::from_millis(end.saturating_sub(now_ms()).min(MAX_END_WAIT_MS));
             Some(now + wait).max(self.rested)
         });
-        is_current || self.is_behind
+        is_current || self.is_behind && self.active.failures.is_empty()
     }
 
     /// Reports why some records are not active, if so.

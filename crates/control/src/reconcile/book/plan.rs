@@ -1,6 +1,6 @@
 //! Steps that make a book of an instance and that of the store equal.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::sleep;
 use tokio::{sync::mpsc, task::spawn_blocking};
@@ -8,7 +8,7 @@ use tollgate_core::clock::now_ms;
 
 use crate::book::{Book, BookHead, BookName, BookReplica};
 use crate::redis::Redis;
-use crate::redis::book::{self, ChangesPage, Omitted};
+use crate::redis::book::{self, ChangesPage};
 use crate::{
     AuditEntry, Control, ControlError, ControlResult, RecordKey, handle::Backend, metrics, stored::Restore,
 };
@@ -140,7 +140,7 @@ async fn fetch_changes(
     let (control, head) = (control.clone(), before.in_epoch_of(&held));
     let recorded = spawn_blocking(move || {
         let (changes, omitted): (Vec<_>, Vec<_>) = pages.into_iter().map(ChangesPage::changes).unzip();
-        let mut problems: Vec<String> = omitted.iter().flatten().map(ToString::to_string).collect();
+        let mut problems: Vec<String> = problems_of(omitted.into_iter().flatten()).collect();
         problems.extend(control.0.book(name).record(&changes.concat(), |book| book.head = head));
         problems
     });
@@ -192,31 +192,36 @@ fn replace_by(
     held: &BookReplica,
     requires_all: bool,
 ) -> Option<Vec<String>> {
-    let (mut omitted, mut book, mut is_first) = (Vec::new(), Book::default(), true);
+    let (mut omitted, mut book, mut is_first) = (BTreeMap::new(), Book::default(), true);
     while let Some(page) = pages.blocking_recv() {
         let (head, is_last) = (page.head.clone(), page.next.is_none());
         let (changes, unreadable) = page.changes();
         omitted.extend(unreadable);
         for change in changes {
-            let key = change.key;
+            let key = change.key.to_string();
             // An invalid one, which a newer release may have written, is omitted.
             if let Err(reason) = book.apply(change) {
-                omitted.push(Omitted { key: key.to_string(), reason });
+                omitted.insert(key, reason);
             }
         }
         book.head = if is_first { head } else { head.in_epoch_of(&book.head) };
         is_first = false;
         if is_last {
             // One that is omitted may be later than the one that is held.
-            let is_omitted = |key: RecordKey| omitted.iter().any(|omitted| omitted.key == key.to_string());
+            let is_omitted = |key: RecordKey| omitted.contains_key(&key.to_string());
             let has_all = |held: &Book| book.missing_of(held, now_ms()).all(is_omitted);
             if requires_all && !held.with(has_all) {
                 return None;
             }
-            return Some(omitted.iter().map(ToString::to_string).chain(held.replace(book)).collect());
+            return Some(problems_of(omitted).chain(held.replace(book)).collect());
         }
     }
     Some(Vec::new())
+}
+
+/// Why records are omitted, by their keys, as problems.
+fn problems_of(omitted: impl IntoIterator<Item = (String, String)>) -> impl Iterator<Item = String> {
+    omitted.into_iter().map(|(key, reason)| format!("the record {key} is omitted: {reason}"))
 }
 
 /// Restores what the store has lost, or what was set over another store, without what has a later revision there: all with

@@ -88,7 +88,7 @@ function descriptor(one, request) {
 }
 
 function listed(entry) {
-  const end = entry.list === 'deny' ? badge('on the deny list', 'bad') : badge('on the allow list', 'ok');
+  const end = entry.list === 'allow' ? badge('on the allow list', 'ok') : badge('on the deny list', 'bad');
   return h('p', { class: 'row' }, end, h('span', {}, entry.reason), h('span', { class: 'muted' }, `by ${entry.author}`));
 }
 

@@ -44,17 +44,26 @@ export function recordDialog({ title, content, label, record, reason: given = ''
   return { ...handle, reason, lifeField };
 }
 
-/** Opens a dialog that removes records. */
+/** Opens a dialog that removes records. Those that could not be removed remain in it. */
 export function removalDialog(records, { title, about, label = 'Remove', done = 'Removed.' }) {
-  const conditions = records.map(condition);
-  const line = (record) => h('p', {}, h('code', {}, subject(record)), ` of ${domainOf(record)}: ${summary(record)}`);
+  let left = records.map((record) => {
+    const standing = condition(record);
+    const line = h('p', {}, h('code', {}, subject(record)), ` of ${domainOf(record)}: ${summary(record)}`);
+    return { node: h('div', { class: 'stack' }, standing.node, line), attempt: () => standing.send((base) => remove(record, base)) };
+  });
   openDialog({
     title,
-    content: [conditions.map(({ node }) => node), records.map(line), h('p', { class: 'muted' }, about)],
+    content: [left.map(({ node }) => node), h('p', { class: 'muted' }, about)],
     label,
     submit: async () => {
-      await Promise.all(records.map((record, at) => conditions[at].send((base) => remove(record, base))));
-      return finish(done);
+      const results = await Promise.allSettled(left.map(({ attempt }) => attempt()));
+      const errors = results.filter(({ reason }) => reason);
+      if (errors.length === 0) return finish(done);
+      left.forEach(({ node }, at) => results[at].reason || node.remove());
+      left = left.filter((one, at) => results[at].reason);
+      showChanges();
+      const gone = records.length - left.length;
+      throw new Error(`${gone > 0 ? `Removed ${gone} of ${records.length}. ` : ''}${errors[0].reason.message}`);
     },
   });
 }
@@ -64,9 +73,11 @@ const remove = ({ key }, base) => call('DELETE', query(`records/${key}`, { base 
   if (error.status !== 404) throw error;
 });
 
+const showChanges = () => refresh('records', 'rules', 'status', 'audit');
+
 function finish(message) {
   say(message);
-  refresh('records', 'rules', 'status', 'audit');
+  showChanges();
   return true;
 }
 
@@ -88,7 +99,7 @@ function condition(record) {
       base = current?.revision ?? 0;
       const what = !current ? 'Removed meanwhile.' : `${record ? 'Changed meanwhile' : 'Exists already,'} by ${current.author}`;
       node.replaceChildren(notice('warn', h('p', {}, h('span', { class: 'strong' }, what), current && ` ${summary(current)}`)));
-      throw new Error('Nothing has been changed. Send again to replace what is there now.');
+      throw new Error('What is there now has not been changed. Send again to change it.');
     }
   }
 

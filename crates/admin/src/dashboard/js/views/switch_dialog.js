@@ -37,7 +37,10 @@ export function switchDialog({ domain, rule }, record) {
       const [mode, what] = [chosen(), { kind: 'switch', domain, rule }];
       if (mode === 'normal' && !record) throw new Error('The rule has no switch.');
       if (mode === 'normal') return null;
-      if (mode === 'ramp') return { ...what, mode: 'shadow', ramp: ramp.read() };
+      if (mode === 'ramp') {
+        // A rollback sets the share before the ramp, not that of the step which this one replaces.
+        return { ...what, mode: 'shadow', enforce_percent: record?.ramp?.back_to_percent, ramp: ramp.read() };
+      }
       return { ...what, mode, enforce_percent: mode === 'shadow' && share.value !== '' ? Number(share.value) : undefined };
     },
     hasEnd: () => chosen() !== 'ramp',

@@ -115,8 +115,8 @@ async fn a_restoration_that_is_never_finished_is_fetched_once() {
     let operators = BookName::Operators;
     for id in 0..6 {
         let record = list_entry(id.to_string(), String::new(), None);
-        let removal = NewChange::remove(record.key(), audit());
-        for change in [NewChange::put(record, audit()), removal] {
+        let put = NewChange::put(record, audit());
+        for change in [put.clone(), NewChange { record: None, ..put }] {
             history.instances[0].control.make(operators, vec![change]).await.expect("made");
             history.reconcile(0).await;
         }
