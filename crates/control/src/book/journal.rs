@@ -14,35 +14,25 @@ use crate::RecordKey;
 use crate::state_file::{self, FILE_MODE, sibling};
 
 /// Format version of the file.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Maximum length of a line, and of the file, in bytes.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Number of outdated lines that a file may have besides one for each record.
 const MAX_OUTDATED_LINES: usize = 10_000;
-/// Number of lines of a file that could not be written: it lacks changes, and may end within a line, so the next change
-/// replaces it.
+/// Number of lines of a file that is to be replaced: it could not be written and lacks changes, or it ends within a line.
 const UNUSABLE: usize = usize::MAX;
 
-/// Line of the file.
+/// Line of the file, whose record is borrowed when it is written.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-enum Line {
+#[serde(rename_all = "snake_case")]
+enum Line<R> {
     /// The identity after the changes of the lines before.
-    Head {
-        form: u32,
-        lineage: String,
-        revision: u64,
-        epoch: u64,
-    },
-    Put {
-        revision: u64,
-        put: Record,
-    },
-    Removed {
-        revision: u64,
-        removed: String,
-    },
+    Head { form: u32, lineage: String, revision: u64, epoch: u64 },
+    /// A record, after its revision.
+    Put(u64, R),
+    /// A removal, after its revision.
+    Removed(u64, RecordKey),
 }
 
 /// The file, locked against other processes.
@@ -57,7 +47,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Opens the file and reads its records; creates it if it does not exist. A last line that is incomplete is dropped,
-    /// since the process may have been killed while it wrote it.
+    /// since the process may have been killed while it wrote it, by writing the file anew.
     ///
     /// # Errors
     /// When another process uses it, it cannot be read or written, or is not such a file.
@@ -66,16 +56,19 @@ impl Journal {
             format!("cannot use the records file {} (--state-directory): {reason}", redact::path(&path))
         };
         let lock = lock(&sibling(&path, ".lock")).map_err(unusable)?;
-        let book = read(&path).map_err(unusable)?;
+        let (book, lines) = read(&path).map_err(unusable)?;
         // A file that cannot be written is better reported at the start than at the first change.
-        let (file, lines) = write(&path, book.changes_since(0, 0), &book.head)
-            .map_err(|error| unusable(error.to_string()))?;
+        let opened = match is_outdated(lines, book.changes_len()) {
+            true => write(&path, book.changes_since(0, 0), &book.head),
+            false => OpenOptions::new().append(true).open(&path).map(|file| (file, lines)),
+        };
+        let (file, lines) = opened.map_err(|error| unusable(error.to_string()))?;
         Ok((Self { path, file, lines, _lock: lock }, book))
     }
 
     /// Whether most lines are outdated, with this number of changes that state all.
     pub(crate) const fn is_outdated(&self, changes: usize) -> bool {
-        self.lines > 2 * changes + MAX_OUTDATED_LINES
+        is_outdated(self.lines, changes)
     }
 
     /// Appends changes after which the state has this identity.
@@ -113,20 +106,23 @@ impl Journal {
     }
 }
 
-fn line_of(change: &RecordChange) -> Line {
-    let revision = change.revision;
+const fn is_outdated(lines: usize, changes: usize) -> bool {
+    lines > 2 * changes + MAX_OUTDATED_LINES
+}
+
+fn line_of(change: &RecordChange) -> Line<&Record> {
     match &change.record {
-        Some(record) => Line::Put { revision, put: record.clone() },
-        None => Line::Removed { revision, removed: change.key.to_string() },
+        Some(record) => Line::Put(change.revision, record),
+        None => Line::Removed(change.revision, change.key),
     }
 }
 
-fn head_line(head: &BookHead) -> Line {
+fn head_line(head: &BookHead) -> Line<&Record> {
     let BookHead { lineage, revision, epoch, floor: _ } = head.clone();
     Line::Head { form: FORMAT, lineage, revision, epoch }
 }
 
-fn push(text: &mut Vec<u8>, line: &Line) -> io::Result<()> {
+fn push(text: &mut Vec<u8>, line: &Line<&Record>) -> io::Result<()> {
     serde_json::to_writer(&mut *text, line)?;
     text.push(b'\n');
     Ok(())
@@ -154,12 +150,12 @@ fn write(
     Ok((file, lines))
 }
 
-/// Reads the records of the file, if it exists.
-fn read(path: &Path) -> Result<Book, String> {
+/// Reads the records of the file, and the number of its lines: [`UNUSABLE`] if there is no file, or its last line is incomplete.
+fn read(path: &Path) -> Result<(Book, usize), String> {
     let mut book = Book::default();
     let file = match bounded_file::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(book),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((book, UNUSABLE)),
         Err(error) => return Err(error.to_string()),
     };
     let length = file.metadata().map_err(|error| error.to_string())?.len();
@@ -171,7 +167,7 @@ fn read(path: &Path) -> Result<Book, String> {
         line.clear();
         let mut bounded = reader.by_ref().take(MAX_LINE_BYTES + 1);
         if bounded.read_until(b'\n', &mut line).map_err(|error| error.to_string())? == 0 {
-            return Ok(book);
+            return Ok((book, number));
         }
         number += 1;
         // The error itself may quote the content.
@@ -180,24 +176,22 @@ fn read(path: &Path) -> Result<Book, String> {
             return Err(damaged());
         }
         if line.last() != Some(&b'\n') {
-            return Ok(book);
+            return Ok((book, UNUSABLE));
         }
         apply(&mut book, serde_json::from_slice(&line).map_err(|_| damaged())?).ok_or_else(damaged)?;
     }
 }
 
 /// Applies a line; `None` if it is invalid.
-fn apply(book: &mut Book, line: Line) -> Option<()> {
+fn apply(book: &mut Book, line: Line<Record>) -> Option<()> {
     let change = match line {
         Line::Head { form: FORMAT, lineage, revision, epoch } => {
             book.head = BookHead { lineage, revision, epoch, floor: 0 };
             return Some(());
         }
         Line::Head { .. } => return None,
-        Line::Put { revision, put } => RecordChange { revision, key: put.key(), record: Some(put) },
-        Line::Removed { revision, removed } => {
-            RecordChange { revision, key: RecordKey::read(&removed)?, record: None }
-        }
+        Line::Put(revision, put) => RecordChange { revision, key: put.key(), record: Some(put) },
+        Line::Removed(revision, key) => RecordChange { revision, key, record: None },
     };
     book.apply(change).ok()
 }
@@ -288,7 +282,9 @@ mod tests {
         let (journal, book) = Journal::open(path.clone()).expect("readable");
         assert!(book.len() <= 2);
         drop(journal);
-        for damaged in ["{}\n", "[]\n", "{\"form\":3,\"lineage\":\"\",\"revision\":1,\"epoch\":0}\n"] {
+        for damaged in
+            ["{}\n", "[]\n", "{\"head\":{\"form\":4,\"lineage\":\"\",\"revision\":1,\"epoch\":0}}\n"]
+        {
             fs::write(&path, damaged).expect("written");
             let error = Journal::open(path.clone()).expect_err("damaged");
             assert!(error.contains("line 1"), "{error}");
