@@ -9,8 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tollgate_control::{
     AutomaticEntry, AutomaticMode, BanRemoval, List, ListEntry, ListPair, OverrideEntry, Pair, Ramp,
-    RampPlan, Record, RecordKey, RecordKind, RecordSelection, Switch, SwitchMode, check_entry,
-    check_switch,
+    RampPlan, Record, RecordKey, RecordKind, RecordSelection, Switch, SwitchMode, check_entry, check_switch,
 };
 use tollgate_core::EnforcedShare;
 use tollgate_rules::{ALL_NAMES, Overridden, RuleOverrides, Rules};

@@ -10,7 +10,7 @@ use tollgate_store::redis::{RedisSettings, Script};
 
 use super::super::*;
 use crate::RecordKey;
-use crate::book::{ChangeResult, Expected, NewChange, Record};
+use crate::book::{BookReplica, ChangeResult, Expected, NewChange, Record};
 use crate::model::SYSTEM_AUTHOR;
 use crate::redis::{BOOK_KEYS, Redis, book};
 use crate::{Action, AuditEntry, AutomaticEntry, AutomaticMode, Instance, ListEntry, RulesSource};
@@ -20,6 +20,9 @@ pub(super) const COPY: &str = "for i = 1, #KEYS / 2 do \
     if redis.call('EXISTS', KEYS[i]) == 1 then redis.call('COPY', KEYS[i], KEYS[#KEYS / 2 + i], 'REPLACE') \
     else redis.call('DEL', KEYS[#KEYS / 2 + i]) end end return 1";
 pub(super) const FLUSH: &str = "redis.call('DEL', unpack(KEYS)) return 1";
+
+/// Rounds of all instances until which they and the store are equal.
+const MAX_ROUNDS: usize = 10;
 
 /// Time in which the clock of the test and that of the script may differ in what has ended.
 const END_MARGIN_MS: u64 = 15;
@@ -198,6 +201,21 @@ impl History {
         }
     }
 
+    /// Whether no instance has anything to do.
+    async fn is_settled(&self) -> bool {
+        for at in 0..self.instances.len() {
+            let held = self.instances[at].control.0.books().map(BookReplica::head);
+            if held
+                .iter()
+                .zip(&self.heads(at).await)
+                .any(|(held, store)| Plan::of(held, store) != Plan::Nothing)
+            {
+                return false;
+            }
+        }
+        true
+    }
+
     /// The heads of the store's books, as a heartbeat of an instance reads them.
     pub(super) async fn heads(&self, at: usize) -> [BookHead; 2] {
         let instance = Instance {
@@ -349,11 +367,12 @@ impl History {
         for _ in 0..steps {
             self.step().await?;
         }
-        for round in 0..6 {
-            self.reconcile(round % 3).await;
-        }
-        for round in 0..3 {
-            self.reconcile(round).await;
+        let mut rounds = 0;
+        while rounds < 3 || (rounds < MAX_ROUNDS && !self.is_settled().await) {
+            for at in 0..self.instances.len() {
+                self.reconcile(at).await;
+            }
+            rounds += 1;
         }
         let (stored, head) = (self.stored().await, self.instances[0].control.0.book(self.book).head());
         let held: Vec<Known> = (0..self.instances.len()).map(|at| self.held(at)).collect();
