@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::{array, slice, time::Duration};
+use std::{slice, time::Duration};
 
 use super::exposition::{Declared, Metric, MetricKind, Page};
 use super::striped_counter::{STRIPES, own};
@@ -56,11 +56,8 @@ impl<const N: usize> Histogram<N> {
 
     fn stripes(&self) -> &[Stripe<N>] {
         self.stripes.get_or_init(|| {
-            let stripe = |_| Stripe {
-                buckets: array::from_fn(|_| AtomicU64::default()),
-                above: AtomicU64::default(),
-                sum: AtomicU64::default(),
-            };
+            let zeros = || [const { AtomicU64::new(0) }; N];
+            let stripe = |_| Stripe { buckets: zeros(), above: AtomicU64::new(0), sum: AtomicU64::new(0) };
             (0..*STRIPES).map(stripe).collect()
         })
     }

@@ -245,17 +245,11 @@ const ACTIVE_TICKS: u32 = 60 * TICKS_PER_SECOND + REPORT_INTERVAL_TICKS;
 /// Tick of the last report of each domain. Only domains with rules, and a bounded number of others, are reported. They are
 /// not sampled: a report that a domain has no traffic must be true.
 #[derive(Debug, Default)]
-struct Active(Mutex<HashMap<Box<str>, u32, RandomState>>);
+struct Active(Mutex<HashMap<String, u32, RandomState>>);
 
 impl Active {
     fn record(&self, domain: &str, now: u32) {
-        let mut reported = self.0.lock();
-        match reported.get_mut(domain) {
-            Some(last) => *last = now,
-            None => {
-                reported.insert(domain.into(), now);
-            }
-        }
+        *self.0.lock().entry_ref(domain).or_default() = now;
     }
 
     /// Drops domains without recent requests.
@@ -272,6 +266,6 @@ impl Active {
             .filter(|(name, last)| is_active(**last) && name.len() <= MAX_TEXT_BYTES)
             .collect();
         active.sort_unstable_by(|(a, earlier), (b, later)| later.cmp(earlier).then(a.cmp(b)));
-        active.into_iter().take(MAX_DOMAINS).map(|(name, _)| name.clone().into_string()).collect()
+        active.into_iter().take(MAX_DOMAINS).map(|(name, _)| name.clone()).collect()
     }
 }

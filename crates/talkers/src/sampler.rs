@@ -14,7 +14,7 @@ use super::{Active, MAX_TEXT_BYTES, REPORT_INTERVAL_TICKS, key};
 pub(super) type Queue = Arc<Mutex<Samples>>;
 
 /// Sampler of one thread. A call without a sample costs a hash of its domain and one or two random numbers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sampler {
     queue: Queue,
     tick: u32,
@@ -33,18 +33,7 @@ pub(super) struct Sampler {
 
 impl Sampler {
     pub(super) fn new(queue: Queue) -> Self {
-        Self {
-            queue,
-            tick: 0,
-            requested: SamplingRate::new(),
-            denied: SamplingRate::new(),
-            random: Rng::new(),
-            hasher: RandomState::default(),
-            latest: 0,
-            reported: HashSet::default(),
-            reported_at: 0,
-            missed: 0,
-        }
+        Self { queue, ..Self::default() }
     }
 
     /// Reports the domain as active, unless it was reported recently.
@@ -68,17 +57,13 @@ impl Sampler {
         let requested = self.requested.weigh(hits, &mut self.random);
         let denied = if is_denied { self.denied.weigh(hits, &mut self.random) } else { 0 };
         if requested > 0 || denied > 0 {
-            self.push(domain, entries, requested, denied);
-        }
-    }
-
-    fn push(&mut self, domain: &str, entries: &[Entry<'_>], requested: u64, denied: u64) {
-        match self.queue.try_lock() {
-            Some(mut samples) => {
-                samples.push(domain, entries, requested, denied);
-                samples.count_dropped(std::mem::take(&mut self.missed));
+            match self.queue.try_lock() {
+                Some(mut samples) => {
+                    samples.push(domain, entries, requested, denied);
+                    samples.count_dropped(std::mem::take(&mut self.missed));
+                }
+                None => self.missed = self.missed.saturating_add(1),
             }
-            None => self.missed = self.missed.saturating_add(1),
         }
     }
 
@@ -114,25 +99,21 @@ struct SamplingRate {
     taken: u64,
 }
 
-impl SamplingRate {
-    const fn new() -> Self {
+impl Default for SamplingRate {
+    fn default() -> Self {
         Self { stride: 1, taken: 0 }
     }
+}
 
+impl SamplingRate {
     /// Returns the weight of the sample taken of these hits; 0 if none is taken.
     fn weigh(&mut self, hits: u64, random: &mut Rng) -> u64 {
         let weight = match self.stride {
             1 => hits,
             stride => {
                 // Most calls have one hit, which needs no division.
-                let (whole, rest) = if hits < stride {
-                    (0, hits)
-                } else {
-                    (
-                        hits.checked_div(stride).unwrap_or_default(),
-                        hits.checked_rem(stride).unwrap_or_default(),
-                    )
-                };
+                let whole = if hits < stride { 0 } else { hits.checked_div(stride).unwrap_or_default() };
+                let rest = hits.saturating_sub(stride.saturating_mul(whole));
                 let is_picked = random.u64(..stride) < rest;
                 stride.saturating_mul(whole.saturating_add(u64::from(is_picked)))
             }
@@ -246,7 +227,7 @@ mod tests {
 
     #[test]
     fn all_hits_are_sampled_while_there_are_few_and_again_later() {
-        let (mut stride, mut random) = (SamplingRate::new(), Rng::with_seed(1));
+        let (mut stride, mut random) = (SamplingRate::default(), Rng::with_seed(1));
         for _ in 0..20 {
             (0..SAMPLES_PER_TICK - 1).for_each(|_| assert_eq!(stride.weigh(3, &mut random), 3));
             stride.advance(1);
@@ -267,7 +248,7 @@ mod tests {
     #[test]
     fn samples_keep_to_the_budget_and_their_weights_add_up_to_the_hits() {
         for hits in [1, 7, 1_000, 1 << 40] {
-            let (mut stride, mut random) = (SamplingRate::new(), Rng::with_seed(2));
+            let (mut stride, mut random) = (SamplingRate::default(), Rng::with_seed(2));
             let (mut weights, mut samples, ticks, calls) = (0_u128, 0_u64, 100, 20_000);
             for _ in 0..ticks {
                 for _ in 0..calls {
@@ -286,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_call_with_many_hits_is_not_missed_among_those_with_one() {
-        let (mut stride, mut random) = (SamplingRate::new(), Rng::with_seed(3));
+        let (mut stride, mut random) = (SamplingRate::default(), Rng::with_seed(3));
         ones(&mut stride, &mut random, 0..100_000);
         let weight = stride.weigh(1 << 30, &mut random);
         assert!(weight.abs_diff(1 << 30) <= stride.stride, "{weight}");

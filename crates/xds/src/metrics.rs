@@ -1,7 +1,5 @@
 //! Metrics of the connection to the control plane.
 
-use std::time::Duration;
-
 use tollgate_metrics::{Gauge, Metric};
 
 /// Metrics of the control plane.
@@ -10,12 +8,7 @@ pub static METRICS: &[&dyn Metric] = &[&CONNECTED, &LAST_RESPONSE];
 pub(super) static CONNECTED: Gauge =
     Gauge::new("tollgate_xds_connected", "1 while the control plane is connected, else 0.");
 
-static LAST_RESPONSE: Gauge = Gauge::new(
+pub(super) static LAST_RESPONSE: Gauge = Gauge::new(
     "tollgate_xds_last_response_timestamp_seconds",
     "Time of the control plane's last response, in seconds since 1970.",
 );
-
-/// Records when the control plane last sent a response, in milliseconds since 1970.
-pub(super) fn response(at_ms: u64) {
-    LAST_RESPONSE.set(Duration::from_millis(at_ms).as_secs_f64());
-}

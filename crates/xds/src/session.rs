@@ -1,6 +1,8 @@
 //! State of one control plane that outlives a stream: accepted and rejected versions, and the state of the connection, of which
 //! an outage is logged once for each reason.
 
+use std::time::Duration;
+
 use http::Uri;
 use prost_types::{Struct, Value, value::Kind};
 use tokio::sync::watch;
@@ -155,7 +157,7 @@ impl ConnectionStatus {
     pub(super) fn received(&mut self) {
         self.connected();
         let now_ms = now_ms();
-        metrics::response(now_ms);
+        metrics::LAST_RESPONSE.set(Duration::from_millis(now_ms).as_secs_f64());
         self.update(|plane| plane.heard_ms = Some(now_ms));
     }
 

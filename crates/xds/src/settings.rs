@@ -1,6 +1,6 @@
 //! Settings of the client of a control plane.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use http::Uri;
@@ -12,8 +12,8 @@ use tollgate_flags::{
 /// Default of `--xds-backoff`.
 pub const BACKOFF: &str = "500ms,30s,0.5";
 
-/// Client of a control plane.
-#[derive(Args, Clone, PartialEq)]
+/// Client of a control plane. `Debug` shows no value of a header.
+#[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Control plane (--rules xds)")]
 pub struct XdsSettings {
     /// Control plane of `--rules xds`: http://HOST:PORT, or https:// for TLS.
@@ -73,13 +73,6 @@ impl XdsSettings {
     /// Whether the control plane has TLS.
     pub fn has_tls(&self) -> bool {
         self.server.as_ref().is_some_and(|server| server.scheme_str() == Some("https"))
-    }
-}
-
-/// Omits the headers, which may be secret.
-impl fmt::Debug for XdsSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("XdsSettings").field("server", &self.server).finish_non_exhaustive()
     }
 }
 

@@ -79,12 +79,9 @@ pub(super) async fn run(client: &mut Client, connection: Connection) -> StreamEr
                     sleep(pause).await;
                 }
             }
-            Some(Err(status)) => {
-                let reason = describe(&status, client);
-                return finish(client, responses, reason).await;
-            }
-            None => {
-                let reason = "the control plane ended the stream".to_owned();
+            ended => {
+                let ended = ended.and_then(Result::err).map(|status| describe(&status, client));
+                let reason = ended.unwrap_or_else(|| "the control plane ended the stream".to_owned());
                 return finish(client, responses, reason).await;
             }
         }

@@ -154,25 +154,15 @@ async fn exchange(
         succeeded(response.headers())?;
     }
     let mut body = response.into_body();
-    let mut message = Bytes::new();
+    let mut message = BytesMut::new();
     while let Some(part) = body.data().await {
         let part = part?;
         // Fails only on a closed stream.
         let _ = body.flow_control().release_capacity(part.len());
-        message = concat(message, part);
+        message.extend_from_slice(&part);
     }
     succeeded(&body.trailers().await?.unwrap_or_default())?;
     request::passes(&message)
-}
-
-/// Concatenates two parts of a message. Most messages have one part, which is not copied.
-fn concat(one: Bytes, other: Bytes) -> Bytes {
-    if one.is_empty() {
-        return other;
-    }
-    let mut both = BytesMut::from(one);
-    both.extend_from_slice(&other);
-    both.freeze()
 }
 
 fn succeeded(headers: &HeaderMap) -> Result<(), RequestError> {

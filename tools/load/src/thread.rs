@@ -5,13 +5,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{io, pin::Pin, sync::Arc};
 
-use bytes::Bytes;
 use rand::{SeedableRng as _, rngs::SmallRng};
 use tokio::sync::{mpsc::UnboundedSender, oneshot};
 use tokio::time::{Sleep, sleep};
 use tokio::{runtime::Builder, select, task::JoinSet};
 
-use super::connection::{Connection, Handle};
+use super::connection::Connection;
 use super::open_loop::{OpenLoop, Timer};
 use super::{Phases, Run, request::RequestError};
 
@@ -115,7 +114,13 @@ impl Stream {
             let key = self.run.keys.draw(&mut self.random);
             let message = self.run.requests.of(key);
             self.run.admissions.sent(key);
-            let outcome = self.send(&mut handle, &mut watchdog, message).await;
+            let outcome = select! {
+                biased;
+                result = self.connection.send(&mut handle, message) => result,
+                () = watchdog.expired(Instant::now()) => {
+                    Err(RequestError::timed_out(self.run.settings.timeout))
+                }
+            };
             self.count(key, due, outcome);
         }
     }
@@ -126,19 +131,6 @@ impl Stream {
             Some(open_loop) => open_loop.next().await,
             None if self.run.stop.is_cancelled() => None,
             None => Some(Instant::now()).filter(|now| *now < self.phases.end),
-        }
-    }
-
-    async fn send(
-        &self,
-        handle: &mut Handle,
-        watchdog: &mut Watchdog,
-        message: Bytes,
-    ) -> Result<bool, RequestError> {
-        select! {
-            biased;
-            result = self.connection.send(handle, message) => result,
-            () = watchdog.expired(Instant::now()) => Err(RequestError::timed_out(self.run.settings.timeout)),
         }
     }
 

@@ -78,15 +78,13 @@ impl EffectiveSettings {
         let (variables, others) = plan::report(names, &environment, &found, &changed_flags);
         let directory =
             words.iter().find_map(|word| word.to_str()?.strip_prefix("--config=").map(PathBuf::from));
-        let ignores_hidden = environment.get("RUNTIME_IGNOREDOTFILES").map(boolean) == Some(Ok(true));
-        let notices = found.notices;
-        let reads_hidden_files = !ignores_hidden;
+        let reads_hidden_files = environment.get("RUNTIME_IGNOREDOTFILES").map(boolean) != Some(Ok(true));
         Self {
             settings,
             changed,
             #[cfg(test)]
             words: needed,
-            notices,
+            notices: found.notices,
             problems,
             variables,
             others,

@@ -76,7 +76,7 @@ fn lines(text: &str) -> FileVariables {
             }
             _ if line.trim_end().is_empty() => {}
             // Docker takes the value from its own environment.
-            None if is_known(line.trim_end()) => {
+            None if reference_variables().any(|variable| variable.name == line.trim_end()) => {
                 found.not_seen.push(format!("{}: no value on line {number}", line.trim_end()));
             }
             // May be part of a secret.
@@ -93,11 +93,6 @@ pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && !text.starts_with(|first: char| first.is_ascii_digit())
         && (text.chars().all(usual) || text.chars().all(small))
-}
-
-/// Whether the reference has a variable with this name.
-fn is_known(name: &str) -> bool {
-    reference_variables().any(|variable| variable.name == name)
 }
 
 /// The value without trailing blanks and enclosing quotes.

@@ -9,9 +9,6 @@ use crate::yaml::documents;
 const IDENTIFYING_VARIABLES: [&str; 4] =
     ["REDIS_SOCKET_TYPE", "RUNTIME_SUBDIRECTORY", "RUNTIME_ROOT", "CONFIG_TYPE"];
 
-/// Maximum depth of a manifest.
-const MAX_DEPTH: usize = 32;
-
 /// Collects the variables of the container that is the rate-limit service.
 pub(super) fn read(text: &str) -> FileVariables {
     let mut containers = Vec::new();
@@ -19,7 +16,7 @@ pub(super) fn read(text: &str) -> FileVariables {
     let documents = documents(text);
     for document in &documents {
         match document {
-            Ok(document) => collect(document, 0, &mut containers),
+            Ok(document) => collect(document, &mut containers),
             Err(error) => found.not_seen.push(error.clone()),
         }
     }
@@ -33,21 +30,17 @@ pub(super) fn read(text: &str) -> FileVariables {
     found
 }
 
-/// Collects every object with variables.
-fn collect<'a>(value: &'a Value, depth: usize, into: &mut Vec<&'a Mapping>) {
-    if depth >= MAX_DEPTH {
-        return;
-    }
-    let below = depth.saturating_add(1);
+/// Collects every object with variables. The parser bounds the depth.
+fn collect<'a>(value: &'a Value, into: &mut Vec<&'a Mapping>) {
     match value {
         Value::Mapping(fields) => {
             if ["env", "envFrom", "environment", "env_file"].iter().any(|name| fields.contains_key(name)) {
                 into.push(fields);
             }
-            fields.values().for_each(|value| collect(value, below, into));
+            fields.values().for_each(|value| collect(value, into));
         }
-        Value::Sequence(items) => items.iter().for_each(|item| collect(item, below, into)),
-        Value::Tagged(tagged) => collect(&tagged.value, below, into),
+        Value::Sequence(items) => items.iter().for_each(|item| collect(item, into)),
+        Value::Tagged(tagged) => collect(&tagged.value, into),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -258,10 +258,15 @@ fn reported(name: &str, found: &EnvironmentFlags) -> Option<(VariableOutcome, St
 fn flag(name: &str, found: &EnvironmentFlags, changed: &[String]) -> Option<(VariableOutcome, String)> {
     let makes = |names: &str| names.split(" with ").any(|known| known == name);
     let (flag, _) = found.origins.iter().find(|(_, names)| makes(names))?;
-    Some(match changed.contains(flag) {
+    Some(sets(flag, changed.contains(flag)))
+}
+
+/// Effect of a variable by its flag, which may be at its default.
+fn sets(flag: &str, is_changed: bool) -> (VariableOutcome, String) {
+    match is_changed {
         true => (VariableOutcome::Flag, format!("--{flag}")),
         false => (VariableOutcome::Default, String::new()),
-    })
+    }
 }
 
 fn by_mapping(
@@ -274,10 +279,8 @@ fn by_mapping(
     match variable.mapping {
         Mapping::Flag(flag) | Mapping::PartOf(flag, _) => {
             // A flag with a problem is not set.
-            let is_set =
-                changed.iter().any(|known| known == flag) || !(is_default || found.problems.is_empty());
-            let default = (VariableOutcome::Default, String::new());
-            if is_set { (VariableOutcome::Flag, format!("--{flag}")) } else { default }
+            let is_changed = changed.iter().any(|known| known == flag);
+            sets(flag, is_changed || !(is_default || found.problems.is_empty()))
         }
         Mapping::Switch(what) => (VariableOutcome::Switch, what.replace('`', "")),
         Mapping::Always(what) => (VariableOutcome::Always, what.replace('`', "")),

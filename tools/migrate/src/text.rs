@@ -75,14 +75,9 @@ impl Report {
         for variable in &self.variables {
             writeln!(f, "  {:width$}  {variable}", variable.name)?;
         }
-        match self.others.is_empty() {
-            true => Ok(()),
-            false => writeln!(
-                f,
-                "\nVariables of neither envoyproxy/ratelimit nor tollgate\n  {}",
-                self.others.join(", ")
-            ),
-        }
+        let others: Vec<_> =
+            [self.others.join(", ")].into_iter().filter(|others| !others.is_empty()).collect();
+        list(f, "\nVariables of neither envoyproxy/ratelimit nor tollgate", &others)
     }
 }
 
@@ -100,7 +95,10 @@ impl fmt::Display for RulesReport {
         }
         for difference in &self.differences {
             writeln!(f, "  {}:", difference.text)?;
-            write_places(f, &difference.places)?;
+            difference.places.iter().take(MAX_PLACES).try_for_each(|place| writeln!(f, "    {place}"))?;
+            if let Some(more @ 1..) = difference.places.len().checked_sub(MAX_PLACES) {
+                writeln!(f, "    and {more} more")?;
+            }
         }
         Ok(())
     }
@@ -108,14 +106,6 @@ impl fmt::Display for RulesReport {
 
 /// Number of places in the text; JSON has all of them.
 const MAX_PLACES: usize = 10;
-
-fn write_places(f: &mut fmt::Formatter<'_>, places: &[String]) -> fmt::Result {
-    places.iter().take(MAX_PLACES).try_for_each(|place| writeln!(f, "    {place}"))?;
-    match places.len().saturating_sub(MAX_PLACES) {
-        0 => Ok(()),
-        more => writeln!(f, "    and {more} more"),
-    }
-}
 
 fn list(f: &mut fmt::Formatter<'_>, title: &str, lines: &[String]) -> fmt::Result {
     if lines.is_empty() {

@@ -1,14 +1,14 @@
 //! Service that other regions call, and its port.
 
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{io, pin::Pin, sync::Arc};
 
-use futures_util::{future::join_all, stream};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use futures_util::future::join_all;
+use hyper::{body::Incoming, server::conn::http2, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::{select, task::JoinSet};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{select, task::JoinSet, time::timeout};
 use tokio_rustls::server::TlsStream;
 use tollgate_control::{Control, ControlError};
 use tollgate_proto::tollgate::region::v1::{
@@ -17,13 +17,12 @@ use tollgate_proto::tollgate::region::v1::{
     counter_reply::Result as Outcome,
     regions_server::{self, RegionsServer},
 };
-use tollgate_runtime::log_budget::LogBudget;
+use tollgate_runtime::{log_budget::LogBudget, panics::CatchUnwind};
 use tollgate_serve::grpc::request_body::{MessageLimits, WholeMessages};
 use tollgate_serve::net::accept::{AcceptLimit, ConnectionActivity, IdleConnections};
 use tollgate_serve::net::{Port, metrics::CONNECTIONS_REFUSED, tls::Tls, unfinished};
-use tonic::transport::{Server, server::Connected};
 use tonic::{Request, Response, Status, async_trait, body::Body};
-use tower::util::MapRequestLayer;
+use tower::ServiceExt as _;
 
 use super::tls::PeerNames;
 use crate::loans::{Lender, refused};
@@ -183,45 +182,9 @@ const MAX_MESSAGE_BYTES: usize = 1 << 20;
 const MESSAGE_LIMITS: MessageLimits =
     MessageLimits { max_bytes: MAX_MESSAGE_BYTES, timeout: MESSAGE_TIMEOUT };
 
-/// Connection whose client has a certificate of the CA.
-struct PeerStream {
-    stream: TlsStream<TcpStream>,
-    names: PeerNames,
-    /// Place among the connections, until it is closed.
-    _place: OwnedSemaphorePermit,
-}
-
-/// Serves the port; completes only after a panic.
+/// Serves the port: accepts connections and performs their handshakes. Never completes.
 pub(crate) async fn serve(listener: TcpListener, tls: Tls, service: RegionsService) {
-    let (accepted, connections) = mpsc::channel(MAX_CONNECTIONS);
     let service = RegionsServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES);
-    let incoming = stream::unfold(connections, |mut connections: mpsc::Receiver<PeerStream>| async move {
-        connections.recv().await.map(|connection| (Ok::<_, io::Error>(connection), connections))
-    });
-    let serving = Server::builder()
-        .timeout(MESSAGE_TIMEOUT)
-        .max_concurrent_streams(MAX_MESSAGES)
-        .concurrency_limit_per_connection(MAX_MESSAGES as usize)
-        .http2_keepalive_interval(Some(Duration::from_secs(20)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
-        .layer(MapRequestLayer::new(|call: hyper::Request<Body>| {
-            let headers = unfinished::bytes_of(call.headers());
-            call.map(|body| Body::new(WholeMessages::new(body, Port::Region, MESSAGE_LIMITS, headers)))
-        }))
-        .add_service(service)
-        .serve_with_incoming(incoming);
-    select! {
-        result = serving => {
-            if let Err(error) = result {
-                tracing::error!(%error, "service between regions ended");
-            }
-        }
-        () = accept(listener, tls, accepted) => {}
-    }
-}
-
-/// Accepts connections and performs their handshakes.
-async fn accept(listener: TcpListener, tls: Tls, accepted: mpsc::Sender<PeerStream>) {
     let mut limit = AcceptLimit::new(Port::Region, MAX_CONNECTIONS);
     let idle = Arc::<IdleConnections>::default();
     let mut handshakes = JoinSet::new();
@@ -235,7 +198,7 @@ async fn accept(listener: TcpListener, tls: Tls, accepted: mpsc::Sender<PeerStre
         match connection {
             Ok((stream, _)) if limit.admits_evicting(handshakes.len(), || idle.close_longest()) => {
                 let handshake = ConnectionActivity::new(&idle);
-                let (tls, accepted, places) = (tls.clone(), accepted.clone(), Arc::clone(&places));
+                let (tls, service, places) = (tls.clone(), service.clone(), Arc::clone(&places));
                 handshakes.spawn(async move {
                     let _ = stream.set_nodelay(true);
                     let stream = select! {
@@ -244,9 +207,7 @@ async fn accept(listener: TcpListener, tls: Tls, accepted: mpsc::Sender<PeerStre
                     };
                     let Some(stream) = stream else { return };
                     if let Ok(place) = places.try_acquire_owned() {
-                        let names = PeerNames::of(&stream);
-                        // Only a stopped server does not take it.
-                        let _ = accepted.send(PeerStream { stream, names, _place: place }).await;
+                        tokio::spawn(CatchUnwind::new(answer_all(stream, service, place)));
                     } else {
                         CONNECTIONS_REFUSED.increment([Port::Region.name()]);
                     }
@@ -258,38 +219,28 @@ async fn accept(listener: TcpListener, tls: Tls, accepted: mpsc::Sender<PeerStre
     }
 }
 
-impl Connected for PeerStream {
-    type ConnectInfo = PeerNames;
-
-    fn connect_info(&self) -> PeerNames {
-        self.names.clone()
-    }
-}
-
-impl AsyncRead for PeerStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for PeerStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+/// Answers the messages of a connection whose client has a certificate of the CA. Its place among the connections is free
+/// when it is closed.
+async fn answer_all(
+    stream: TlsStream<TcpStream>,
+    service: RegionsServer<RegionsService>,
+    _place: OwnedSemaphorePermit,
+) {
+    let names = PeerNames::of(&stream);
+    let service = service_fn(move |mut call: hyper::Request<Incoming>| {
+        call.extensions_mut().insert(names.clone());
+        let headers = unfinished::bytes_of(call.headers());
+        let limited = |body| Body::new(WholeMessages::new(body, Port::Region, MESSAGE_LIMITS, headers));
+        let reply = timeout(MESSAGE_TIMEOUT, service.clone().oneshot(call.map(limited)));
+        async { reply.await.unwrap_or_else(|_| Ok(Status::cancelled("timeout").into_http())) }
+    });
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_MESSAGES)
+        .keep_alive_interval(Duration::from_secs(20))
+        .keep_alive_timeout(Duration::from_secs(10))
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "connection between regions ended");
     }
 }

@@ -29,7 +29,7 @@ type Keys = HashMap<Box<str>, u64, RandomState>;
 #[derive(Debug, Default)]
 pub(crate) struct DemandSince {
     is_wanted: bool,
-    domains: HashMap<Box<str>, Keys, RandomState>,
+    domains: HashMap<String, Keys, RandomState>,
     keys: usize,
 }
 
@@ -39,10 +39,7 @@ impl DemandSince {
         if !self.is_wanted || sample.requested == 0 {
             return;
         }
-        let keys = match self.domains.get_mut(sample.domain) {
-            Some(keys) => keys,
-            None => self.domains.entry(sample.domain.into()).or_default(),
-        };
+        let keys = self.domains.entry_ref(sample.domain).or_default();
         if let Some(hits) = keys.get_mut(sample.key) {
             *hits = hits.saturating_add(sample.requested);
         } else if self.keys < MAX_KEYS {
@@ -56,7 +53,7 @@ impl DemandSince {
         self.is_wanted = true;
         let count_of_keys = mem::take(&mut self.keys);
         let domains = mem::take(&mut self.domains).into_iter();
-        TakenDemand { count_of_keys, domains, domain: Box::default(), keys: Keys::default().into_iter() }
+        TakenDemand { count_of_keys, domains, domain: String::new(), keys: Keys::default().into_iter() }
     }
 }
 
@@ -65,9 +62,9 @@ impl DemandSince {
 pub struct TakenDemand {
     /// Number of keys, truncated ones included.
     pub count_of_keys: usize,
-    domains: hash_map::IntoIter<Box<str>, Keys>,
+    domains: hash_map::IntoIter<String, Keys>,
     /// The present domain, with the rest of its keys.
-    domain: Box<str>,
+    domain: String,
     keys: hash_map::IntoIter<Box<str>, u64>,
 }
 
@@ -78,7 +75,7 @@ impl Iterator for TakenDemand {
         loop {
             let read = |(key, hits): (Box<str>, u64)| Some((KeyEntries::read(&key).whole()?, hits));
             if let Some((entries, hits)) = self.keys.find_map(read) {
-                return Some(KeyDemand { domain: self.domain.to_string(), entries, hits });
+                return Some(KeyDemand { domain: self.domain.clone(), entries, hits });
             }
             let (domain, keys) = self.domains.next()?;
             (self.domain, self.keys) = (domain, keys.into_iter());

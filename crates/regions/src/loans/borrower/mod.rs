@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
@@ -258,9 +258,9 @@ type CounterName = (CellKey, RecordId);
 /// Counters for which this instance requests loans.
 #[derive(Debug, Default)]
 pub(super) struct Renewals {
-    in_flight: HashSet<CounterName>,
     due: BTreeMap<(Instant, u64), SharedCounter>,
-    due_at: HashMap<CounterName, (Instant, u64)>,
+    /// The place in `due` of each counter; `None` while a request is in flight.
+    places: HashMap<CounterName, Option<(Instant, u64)>>,
     /// Number of the last renewal, so that several of one time differ.
     last: u64,
 }
@@ -279,31 +279,25 @@ pub(super) enum Begun {
 impl Renewals {
     /// Begins a loan request of a counter, which takes the place of its renewal, if none is in flight and there is room.
     pub(super) fn begin(&mut self, counter: &SharedCounter) -> Begun {
-        let name = name(counter);
-        if self.in_flight.contains(&name) {
-            return Begun::InFlight;
+        let (name, in_flight) = (name(counter), self.places.len() - self.due.len());
+        match self.places.get(&name) {
+            Some(None) => return Begun::InFlight,
+            _ if in_flight >= MAX_IN_FLIGHT => return Begun::Full,
+            Some(Some(at)) => _ = self.due.remove(at),
+            None => {}
         }
-        if self.in_flight.len() >= MAX_IN_FLIGHT {
-            return Begun::Full;
-        }
-        if let Some(at) = self.due_at.remove(&name) {
-            self.due.remove(&at);
-        }
-        self.in_flight.insert(name);
+        self.places.insert(name, None);
         Begun::Request
     }
 
     /// Ends a loan request of a counter, whose loans have to be prolonged at a time, if any.
     pub(super) fn end(&mut self, counter: SharedCounter, due: Option<Instant>) {
         let name = name(&counter);
-        self.in_flight.remove(&name);
+        self.places.remove(&name);
         let Some(due) = due.filter(|_| self.due.len() < MAX_RENEWALS) else { return };
         self.last = self.last.wrapping_add(1);
-        let at = (due, self.last);
-        if let Some(before) = self.due_at.insert(name, at) {
-            self.due.remove(&before);
-        }
-        self.due.insert(at, counter);
+        self.places.insert(name, Some((due, self.last)));
+        self.due.insert((due, self.last), counter);
     }
 
     /// When the next loans have to be prolonged.
@@ -315,7 +309,7 @@ impl Renewals {
     pub(super) fn take_due(&mut self, now: Instant) -> Option<SharedCounter> {
         let first = self.due.first_entry().filter(|entry| entry.key().0 <= now)?;
         let counter = first.remove();
-        self.due_at.remove(&name(&counter));
+        self.places.remove(&name(&counter));
         Some(counter)
     }
 }

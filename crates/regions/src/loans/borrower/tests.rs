@@ -27,14 +27,14 @@ async fn a_counter_has_one_request_at_a_time_and_is_prolonged_once_however_often
         assert_eq!(renewals.begin(&counter(1)), Begun::Request);
         assert_eq!(renewals.begin(&counter(1)), Begun::InFlight);
         renewals.end(counter(1), Some(at(round)));
-        assert_eq!((renewals.due.len(), renewals.due_at.len()), (1, 1));
+        assert_eq!((renewals.due.len(), renewals.places.len()), (1, 1));
     }
     renewals.begin(&counter(2));
     renewals.end(counter(2), Some(at(50)));
     assert_eq!((renewals.next(), renewals.take_due(at(49))), (Some(at(50)), None));
     assert_eq!(renewals.take_due(at(100)), Some(counter(2)), "in the order of their ends");
     assert_eq!([renewals.take_due(at(100)), renewals.take_due(at(100))], [Some(counter(1)), None]);
-    assert!(renewals.due_at.is_empty() && renewals.in_flight.is_empty());
+    assert!(renewals.due.is_empty() && renewals.places.is_empty());
 }
 
 #[tokio::test]
@@ -44,10 +44,7 @@ async fn renewals_and_requests_are_bounded_and_a_counter_in_renewal_leaves_other
         assert_eq!(renewals.begin(&counter(number)), Begun::Request);
         renewals.end(counter(number), Some(now));
     }
-    assert_eq!(
-        (renewals.due.len(), renewals.due_at.len(), renewals.in_flight.len()),
-        (MAX_RENEWALS, MAX_RENEWALS, 0)
-    );
+    assert_eq!((renewals.due.len(), renewals.places.len()), (MAX_RENEWALS, MAX_RENEWALS));
     let begun = (20_000..30_000).filter(|number| renewals.begin(&counter(*number)) == Begun::Request).count();
     assert_eq!(begun, MAX_IN_FLIGHT);
 }
