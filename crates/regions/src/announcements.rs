@@ -13,14 +13,14 @@ use tonic::transport::Channel;
 use super::state::{Announced, Exchange, OutgoingLoanRequest, SecondCount, State};
 use super::{Regions, metrics};
 
-/// Count of what a region sends or is sent in a second, and its maximum, beyond which there is none.
+/// Count of the messages or calls of a region in a second, and its maximum.
 type BoundedCount = fn(&mut Announced) -> (&mut SecondCount, u32);
 
 /// Messages of a region: some of each of its instances.
 pub(super) const MESSAGES: BoundedCount = |known| (&mut known.messages, 2_000);
 
 /// Calls of a region to this one, as the primary region.
-pub(super) const CALLS: BoundedCount = |known| (&mut known.calls, 10_000);
+const CALLS: BoundedCount = |known| (&mut known.calls, 10_000);
 
 /// Loan requests of a region, and those to it; beyond, shares stay as they are.
 pub(super) const LOAN_REQUESTS: BoundedCount = |known| (&mut known.loan_requests_received, 2_000);
@@ -106,6 +106,11 @@ impl Regions {
         let mut state = self.state.lock();
         let (count, max) = count(state.announced.entry(region.into()).or_default());
         count.admits(max, now)
+    }
+
+    /// Whether there may be a further call of a region to this one, as the primary region.
+    pub(super) fn admits_call(&self, region: &str, now: Instant) -> bool {
+        self.admits(region, CALLS, now)
     }
 
     /// The own announcement.

@@ -42,41 +42,39 @@ pub fn lend(
     let mut exchange = Exchange { ledger, terms, now, usage, peer };
     exchange.check(request)?;
     let ledger = &mut *exchange.ledger;
-    let mut full_at = settle(ledger, terms, now, usage.full_at);
+    let full_at = settle(ledger, terms, now, usage.full_at);
     let before = ledger.effective(terms, now.label);
     let account = ledger.open(peer).ok_or(Ignored::Full)?;
     account.seen = request.id;
-    let listed =
-        |loan: &Loan| request.have.iter().find(|held| held.id == loan.id).map_or(0, |held| held.amount);
+    let held = |loan: &Loan| request.have.iter().find(|held| held.id == loan.id);
     let from = if is_injected(Fault::AbsentFreedAtOnce) { 0 } else { request.label };
-    lower_bookings(account, now.label, from, listed);
+    lower_bookings(account, now.label, from, |loan| held(loan).map_or(0, |held| held.amount));
     let after_reconcile = ledger.effective(terms, now.label);
-    let raise = Raise::empty(before, after_reconcile);
-    full_at = raised(terms.kind, full_at, now.micros, raise);
+    let full_at = raised(terms.kind, full_at, now.micros, Raise::empty(before, after_reconcile));
     let reserve = if is_injected(Fault::LentBeforeHits) { 0 } else { usage.reserve };
-    let brought = level(terms.kind, full_at.max(now.micros).saturating_add(reserve), now.micros);
-
+    let level = level(terms.kind, full_at.max(now.micros).saturating_add(reserve), now.micros);
     let returned = exchange.give_back(request.want);
-    let want = request.want - returned;
     // Ends that are times count from the receipt, whatever the borrower's clock shows.
-    let from = if terms.kind.label_step().is_some() { request.label.max(now.label) } else { now.label };
+    let is_time = terms.kind.label_step().is_some();
+    let from = if is_time { request.label.max(now.label) } else { now.label };
     let effective = is_injected(Fault::StaleEffective).then_some(after_reconcile);
-    let booking = Booking { effective, id: request.id, amount: request.hold.saturating_add(want), from };
+    let amount = request.hold.saturating_add(request.want - returned);
+    let booking = Booking { effective, id: request.id, amount, from };
     let (amount, added) = exchange.book(booking);
 
     let ledger = exchange.ledger;
     let spare = ledger.effective(terms, now.label).saturating_sub(usage.kept());
-    let lacking = booking.amount - amount;
     let lent = u32::try_from(ledger.lent(now.label)).unwrap_or(u32::MAX);
-    let recall = lacking.min(lent - ledger.account(peer).map_or(0, |account| account.lent_at(now.label)));
+    let lent_to_peer = ledger.account(peer).map_or(0, |account| account.lent_at(now.label));
+    let recall = (booking.amount - amount).min(lent - lent_to_peer);
     let (have, resolved) = standing(ledger, peer);
     let reply = Reply {
         id: request.id,
         label: now.label,
-        from: if terms.kind.label_step().is_some() { from } else { 0 },
+        from: if is_time { from } else { 0 },
         amount,
         added,
-        level: brought,
+        level,
         have,
         resolved,
         spare,

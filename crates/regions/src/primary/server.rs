@@ -16,7 +16,7 @@ use tollgate_store::{Store, StoreError, key::CellKey};
 
 use super::PrimaryRole;
 use super::wire::{self, ReceivedCheck};
-use crate::{Regions, RuleIndex, ScopedRules, announcements::CALLS, metrics};
+use crate::{Regions, RuleIndex, ScopedRules, metrics};
 
 /// Maximum number of checks in a call.
 const MAX_CHECKS: usize = 32;
@@ -49,7 +49,7 @@ impl PrimaryServer {
     }
 
     async fn reply(&self, peer: &str, call: &PrimaryCall) -> PrimaryReply {
-        if !self.regions.admits(peer, CALLS, Instant::now()) {
+        if !self.regions.admits_call(peer, Instant::now()) {
             return wire::refusal(Outcome::Busy, "");
         }
         if self.regions.calls.role() != PrimaryRole::Own {

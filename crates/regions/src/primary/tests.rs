@@ -18,7 +18,7 @@ use tollgate_store::key::CellKey;
 use tollgate_store::request::{Check, TagRequest};
 
 use super::{Primacy, PrimaryRole, PrimaryServer, wire};
-use crate::{Regions, announcements::CALLS, tests::regions};
+use crate::{Regions, tests::regions};
 
 const RULES: &str = "domain: d\ndescriptors:\n\
     - {key: k, rate_limit: {unit: year, requests_per_unit: 5, scope: primary}}\n\
@@ -154,7 +154,7 @@ async fn another_region_than_the_primary_one_decides_nothing() {
 #[tokio::test]
 async fn calls_of_a_region_beyond_the_bound_of_a_second_are_refused() {
     let (bench, now) = (bench("us"), Instant::now());
-    let taken = |peer, now| (0..20_000).filter(|_| bench.regions.admits(peer, CALLS, now)).count();
+    let taken = |peer, now| (0..20_000).filter(|_| bench.regions.admits_call(peer, now)).count();
     assert_eq!(taken("eu", now), 10_000);
     assert_eq!(taken("eu", now + Duration::from_millis(999)), 0);
     assert_eq!(taken("ap", now + Duration::from_millis(999)), 10_000, "another region has its own bound");
