@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
-use tollgate_core::clock::Clock;
+use tollgate_core::clock::{Clock, Timestamp};
 use tollgate_loans::shares::TableState;
 use tollgate_proto::tollgate::region::v1::{Announcement, CounterLoanRequest, CounterReply};
 use tollgate_rules::RegionEntry;
 use tollgate_store::loans::regions::table::RegionName;
 use tonic::transport::Channel;
 
-use super::state::{Announced, Exchange, OutgoingLoanRequest, SecondCount, State};
+use super::state::{Announced, OutgoingLoanRequest, SecondCount, State};
 use super::{Regions, metrics};
 
 /// Count of the messages or calls of a region in a second, and its maximum.
@@ -146,10 +146,9 @@ impl Regions {
         }
     }
 
-    /// Records a reply.
-    pub(super) fn replied(&self, sender: &Announcement, exchange: Exchange) {
+    /// Records a reply to a message that was not sent before `sent_at`.
+    pub(super) fn replied(&self, sender: &Announcement, sent_at: Timestamp, round_trip: Duration) {
         self.announced(sender);
-        let Exchange { sent_at, round_trip } = exchange;
         let half = u64::try_from(round_trip.as_micros() / 2).unwrap_or(u64::MAX);
         let own = sent_at.as_micros() + half;
         let bound = i64::try_from(MAX_OFFSET.as_micros()).unwrap_or(i64::MAX);
@@ -160,7 +159,7 @@ impl Regions {
         let was_up = std::mem::replace(&mut known.is_up, true);
         (known.clock_offset_us, known.round_trip, known.error) = (offset, round_trip, None);
         drop(state);
-        metrics::up(&sender.region, offset);
+        metrics::exchanged(&sender.region, offset, round_trip);
         if !was_up {
             tracing::info!(region = %sender.region, "region connected");
         }
@@ -176,7 +175,7 @@ impl Regions {
         }
         (known.is_up, known.error) = (false, Some(error));
         drop(state);
-        metrics::down(region);
+        metrics::exchange_failed(region);
     }
 }
 
@@ -248,11 +247,14 @@ mod tests {
     #[test]
     fn an_absurd_clock_and_a_flood_have_no_effect() {
         let regions = changing();
-        let exchange = || Exchange { sent_at: Clock::System.now(), round_trip: Duration::from_millis(2) };
-        regions.replied(&Announcement { clock_us: u64::MAX, ..of(&regions, "eu", 2, u64::MAX) }, exchange());
+        let replied = |clock_us, lowered| {
+            let sender = Announcement { clock_us, ..of(&regions, "eu", 2, lowered) };
+            regions.replied(&sender, Clock::System.now(), Duration::from_millis(2));
+        };
+        replied(u64::MAX, u64::MAX);
         let offset = |regions: &Regions| regions.state.lock().announced["eu"].clock_offset_us;
         assert_eq!(offset(&regions), 86_400_000_000);
-        regions.replied(&Announcement { clock_us: 0, ..of(&regions, "eu", 2, 0) }, exchange());
+        replied(0, 0);
         assert_eq!(offset(&regions), -86_400_000_000);
         assert_eq!(regions.view().unfinished_changes, 1);
         let admitted = (0..3_000).filter(|_| regions.admits("ap", MESSAGES, Instant::now())).count();

@@ -262,25 +262,19 @@ pub(super) fn table(generation: u64, unfinished: usize) {
     UNFINISHED.set(unfinished as f64);
 }
 
-/// Records that a region replied, and the difference of the clocks in microseconds.
-pub(super) fn up(region: &str, clock_offset_us: i64) {
-    count(region, |counts| (counts.is_up, counts.clock_offset_us) = (true, clock_offset_us));
-}
-
-/// Records that a region does not reply.
-pub(super) fn down(region: &str) {
-    count(region, |counts| counts.is_up = false);
-}
-
-/// Counts an exchange that succeeded.
-pub(super) fn exchanged(region: &str, time: Duration) {
+/// Counts an exchange that succeeded, with its time and the difference of the clocks in microseconds.
+pub(super) fn exchanged(region: &str, clock_offset_us: i64, time: Duration) {
     count(region, |counts| {
+        (counts.is_up, counts.clock_offset_us) = (true, clock_offset_us);
         counts.exchanges += 1;
         counts.micros += micros(time);
     });
 }
 
-/// Counts an exchange that failed.
+/// Counts an exchange that failed: the region does not reply.
 pub(super) fn exchange_failed(region: &str) {
-    count(region, |counts| counts.failures += 1);
+    count(region, |counts| {
+        counts.is_up = false;
+        counts.failures += 1;
+    });
 }

@@ -30,15 +30,6 @@ pub(super) struct State {
     pub(super) channels: BTreeMap<Box<str>, Channel>,
 }
 
-/// Times of an exchange of messages.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Exchange {
-    /// Time before which the request was not sent.
-    pub(super) sent_at: Timestamp,
-    /// Time until the reply.
-    pub(super) round_trip: Duration,
-}
-
 /// Regions as operators see them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionsView {
@@ -116,9 +107,7 @@ impl State {
     /// Lets the own region decide as the primary one once no other region calls the former one. Returns whether it begins.
     pub(super) fn settle_primary(&mut self) -> bool {
         let begins = self.primacy.is_pending && self.demarcation.waiting_for().next().is_none();
-        if begins {
-            self.primacy.is_pending = false;
-        }
+        self.primacy.is_pending &= !begins;
         begins
     }
 

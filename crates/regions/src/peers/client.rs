@@ -14,8 +14,7 @@ use tollgate_serve::net::TlsSettings;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{service::MAX_LOAN_REQUESTS, tls};
-use crate::state::{Exchange, OutgoingLoanRequest};
-use crate::{Regions, metrics};
+use crate::{Regions, state::OutgoingLoanRequest};
 
 /// Interval of exchanges without other messages.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
@@ -70,7 +69,6 @@ impl PeerClient {
                 }
                 Err(error) => error,
             };
-            metrics::exchange_failed(&self.peer.entry.name);
             self.peer.regions.set_channel(&self.peer.entry.name, None);
             self.peer.regions.unreachable(&self.peer.entry.name, error);
             // Their borrowers wait no longer.
@@ -128,11 +126,10 @@ impl Peer {
             Err(_) => return Err(format!("no reply within {} s", EXCHANGE_TIMEOUT.as_secs())),
         };
         let round_trip = sent.elapsed();
-        metrics::exchanged(&self.entry.name, round_trip);
         let Some(sender) = reply.sender.as_ref().filter(|sender| *sender.region == *self.entry.name) else {
             return Err("the reply is of another region; expected the one of the address".to_owned());
         };
-        self.regions.replied(sender, Exchange { sent_at, round_trip });
+        self.regions.replied(sender, sent_at, round_trip);
         if reply.replies.len() != waiting.len() {
             return Err("a reply with other answers than loan requests; expected one for each".to_owned());
         }
