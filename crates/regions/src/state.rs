@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
-use tollgate_core::{clock::Timestamp, hash_of};
+use tollgate_core::hash_of;
 use tollgate_loans::shares::{Demarcation, WeightTable};
 use tollgate_proto::tollgate::region::v1::{CounterLoanRequest, CounterReply};
 use tollgate_rules::RegionTable;
