@@ -32,9 +32,9 @@ pub struct DeltaSources {
 pub struct Deltas {
     sources: &'static DeltaSources,
     /// The exported part of each counter.
-    counters: Arc<[AtomicU64]>,
+    counters: Vec<Arc<AtomicU64>>,
     /// The exported observations of each bucket.
-    buckets: Arc<[AtomicU64]>,
+    buckets: Vec<Arc<AtomicU64>>,
 }
 
 /// Delta of one metric.
@@ -67,23 +67,30 @@ pub enum Measure {
 /// Confirmation that a delta was sent. Dropped unconfirmed, the delta is part of the next one.
 #[derive(Debug)]
 #[must_use]
-pub struct Receipt {
-    /// The exported parts of some counts, and the position of the one that grows.
-    exported: Arc<[AtomicU64]>,
-    at: usize,
-    amount: u64,
+pub struct Receipt(Record);
+
+/// Record of the exported part that a receipt updates, with the amount.
+#[derive(Debug)]
+enum Record {
+    Series { series: Arc<Series>, at: usize, amount: u64 },
+    Total { exported: Arc<AtomicU64>, amount: u64 },
+    None,
 }
 
 impl Receipt {
-    /// A receipt that adds one to the first of `confirmed` once it is confirmed.
-    pub fn counted_by(confirmed: &Arc<[AtomicU64]>) -> Self {
-        Self { exported: Arc::clone(confirmed), at: 0, amount: 1 }
+    /// A receipt that adds one to `confirmed` once it is confirmed.
+    pub fn counted_by(confirmed: &Arc<AtomicU64>) -> Self {
+        Self(Record::Total { exported: Arc::clone(confirmed), amount: 1 })
     }
 
     /// Records that the delta was sent.
     pub fn confirm(self) {
-        if let Some(exported) = self.exported.get(self.at) {
-            exported.fetch_add(self.amount, Ordering::Relaxed);
+        match self.0 {
+            Record::Series { series, at, amount } => series.confirm(at, amount),
+            Record::Total { exported, amount } => {
+                exported.fetch_add(amount, Ordering::Relaxed);
+            }
+            Record::None => {}
         }
     }
 }
@@ -93,8 +100,9 @@ impl Deltas {
     pub fn new(sources: &'static DeltaSources) -> Self {
         series::keep_evicted();
         let (_, times) = sources.times;
-        let none = |count: usize| (0..count).map(|_| AtomicU64::default()).collect();
-        Self { sources, counters: none(sources.counters.len()), buckets: none(times().len()) }
+        let counters = sources.counters.iter().map(|_| Arc::default()).collect();
+        let buckets = times().iter().map(|_| Arc::default()).collect();
+        Self { sources, counters, buckets }
     }
 
     /// All deltas by now. Each but the gauge is returned again until it is confirmed, so that there must be one reader at a
@@ -109,42 +117,48 @@ impl Deltas {
     }
 
     fn of_totals(&self) -> impl Iterator<Item = Delta> + '_ {
-        let counters = self.sources.counters.iter().enumerate().filter_map(|(at, (name, total))| {
-            let receipt = increase(total(), &self.counters, at)?;
-            Some(Delta { name: (*name).to_owned(), measure: Measure::Count(receipt.amount), receipt })
+        let counters = self.sources.counters.iter().zip(&self.counters);
+        let counters = counters.filter_map(|((name, total), exported)| {
+            let amount = increase(total(), exported)?;
+            Some(delta(
+                name,
+                Measure::Count(amount),
+                Record::Total { exported: Arc::clone(exported), amount },
+            ))
         });
         let (times_name, times) = self.sources.times;
-        let times = times().into_iter().enumerate().filter_map(move |(at, (nanoseconds, count))| {
-            let receipt = increase(count, &self.buckets, at)?;
-            let measure = Measure::Times { time: Duration::from_nanos(nanoseconds), calls: receipt.amount };
-            Some(Delta { name: times_name.to_owned(), measure, receipt })
-        });
-        let (name, gauge) = self.sources.gauge;
-        let receipt = Receipt { exported: Arc::default(), at: 0, amount: 0 };
-        let gauge = Delta { name: name.to_owned(), measure: Measure::Gauge(gauge()), receipt };
-        counters.chain(times).chain([gauge])
+        let times =
+            times().into_iter().zip(&self.buckets).filter_map(move |((nanoseconds, count), exported)| {
+                let (calls, time) = (increase(count, exported)?, Duration::from_nanos(nanoseconds));
+                let record = Record::Total { exported: Arc::clone(exported), amount: calls };
+                Some(delta(times_name, Measure::Times { time, calls }, record))
+            });
+        let (gauge_name, gauge) = self.sources.gauge;
+        counters.chain(times).chain([delta(gauge_name, Measure::Gauge(gauge()), Record::None)])
     }
 }
 
-fn of_series(sources: &'static DeltaSources, series: &Series) -> impl Iterator<Item = Delta> + use<> {
-    let kinds = sources.series.into_iter().zip(series.counted()).enumerate();
-    let increased =
-        kinds.filter_map(|(at, (kind, count))| Some((kind, increase(count, &series.exported, at)?)));
-    let increased: Vec<_> = increased.collect();
-    let name = match &*increased {
-        [] => String::new(),
+fn of_series(sources: &'static DeltaSources, series: &Arc<Series>) -> impl Iterator<Item = Delta> + use<> {
+    let amounts = series.not_exported();
+    let name = match amounts {
+        [0, 0, 0, 0, 0, 0] => String::new(),
         _ => (sources.series_name)(&series.domain, &series.path),
     };
-    increased.into_iter().map(move |((before, after), receipt)| {
-        let measure = Measure::Count(receipt.amount);
-        Delta { name: format!("{before}.{name}.{after}"), measure, receipt }
+    let series = Arc::clone(series);
+    let kinds = sources.series.into_iter().zip(amounts).enumerate().filter(|(_, (_, amount))| *amount > 0);
+    kinds.map(move |(at, ((before, after), amount))| {
+        let record = Record::Series { series: Arc::clone(&series), at, amount };
+        delta(&format!("{before}.{name}.{after}"), Measure::Count(amount), record)
     })
 }
 
-/// The receipt for the part of a total that was not exported, if any.
-fn increase(total: u64, exported: &Arc<[AtomicU64]>, at: usize) -> Option<Receipt> {
-    let amount = total.saturating_sub(exported.get(at)?.load(Ordering::Relaxed));
-    (amount > 0).then(|| Receipt { exported: Arc::clone(exported), at, amount })
+fn delta(name: &str, measure: Measure, record: Record) -> Delta {
+    Delta { name: name.to_owned(), measure, receipt: Receipt(record) }
+}
+
+/// The part of a total that was not exported, if any.
+fn increase(total: u64, exported: &AtomicU64) -> Option<u64> {
+    Some(total.saturating_sub(exported.load(Ordering::Relaxed))).filter(|more| *more > 0)
 }
 
 #[cfg(test)]

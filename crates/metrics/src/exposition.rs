@@ -10,8 +10,8 @@ pub trait Metric: fmt::Debug + Sync {
     /// Registers the series that are exported before anything was counted.
     fn register(&self) {}
 
-    /// Adds the series to a page.
-    fn write(&self, page: &mut Page);
+    /// Adds the series to a page, unless they are recorded by the exporter of Prometheus' format.
+    fn write(&self, _page: &mut Page) {}
 }
 
 /// Values of metrics at one moment, in Prometheus' text format.
@@ -109,16 +109,25 @@ fn write(text: &mut String, added: fmt::Arguments<'_>) {
     let _ = text.write_fmt(added);
 }
 
-tollgate_core::named! {
-    /// Type of a metric.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum MetricKind {
-        /// Only grows.
-        Counter = "counter",
-        /// Rises and falls.
-        Gauge = "gauge",
-        /// Counts of observations in buckets.
-        Histogram = "histogram",
+/// Type of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Rises and falls.
+    Gauge,
+    /// Counts of observations in buckets.
+    Histogram,
+}
+
+impl MetricKind {
+    /// The name that Prometheus uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
     }
 }
 

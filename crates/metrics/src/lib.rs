@@ -4,7 +4,7 @@
 //! it. Each such file lists its statics; the program joins the lists into one [`Exporter`]. This crate knows no metric by
 //! name.
 //!
-//! - [`Counter`], [`Gauge`] and their families: for events that are rare.
+//! - [`Counter`], [`Gauge`] and their families: for events that are rare. The exporter crate records and renders them.
 //! - [`StripedCounter`], [`StripedFamily`] and [`Histogram`]: for each request. Threads add to memory of their own.
 //! - [`Computed`]: for values of other modules, read when the page is rendered.
 //! - [`series`]: counters by domain and path, with a bound on their number.
@@ -24,6 +24,7 @@ use std::sync::Arc;
 pub use self::deltas::{Delta, DeltaSources, Deltas, Measure, Reader, Receipt};
 pub use self::exposition::{Computed, Declared, Metric, MetricKind, Page};
 pub use self::histogram::{Histogram, Observed, Unit};
+use self::recorded::RECORDER;
 pub use self::recorded::{Counter, CounterFamily, Gauge, GaugeFamily};
 pub use self::striped_counter::{Sink, Striped, StripedCounter, StripedFamily, publish};
 
@@ -42,7 +43,7 @@ impl Exporter {
     /// Every series so far, in Prometheus' text format.
     pub fn render(&self) -> String {
         publish();
-        let mut page = Page::default();
+        let mut page = Page(RECORDER.handle().render());
         self.0.iter().for_each(|metric| metric.write(&mut page));
         page.0
     }

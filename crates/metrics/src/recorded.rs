@@ -1,57 +1,166 @@
-//! Counters and gauges of rare events.
+//! Counters and gauges of rare events, kept by the exporter of Prometheus' format.
 
-use std::collections::BTreeMap;
-use std::fmt::{Debug, Display};
-use std::slice;
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::{collections::BTreeMap, fmt, slice};
 
-use parking_lot::Mutex;
+use metrics::{Key, KeyName, Label, Level, Metadata, Recorder as _, SharedString};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+use parking_lot::RwLock;
 
-use crate::exposition::{Declared, Metric, Page};
+use crate::exposition::{Declared, Metric, MetricKind};
 
-/// Values of the labels of one series.
-type Values<const L: usize> = [&'static str; L];
-
-/// A metric with labels, whose series are exported once they are used.
+/// A metric without labels, exported once it is used.
 #[derive(Debug)]
-pub struct Family<V, const L: usize> {
+pub struct Single<H> {
     declared: Declared,
-    /// Exported from the start, at zero.
-    initial: &'static [Values<L>],
-    series: Mutex<BTreeMap<Values<L>, V>>,
+    /// Whether it is exported from the start, at zero.
+    is_initial: bool,
+    handle: OnceLock<H>,
 }
 
-/// A counter with labels, whose series are exported once they are used.
-pub type CounterFamily<const L: usize> = Family<u64, L>;
+/// A counter without labels, exported once it is used.
+pub type Counter = Single<metrics::Counter>;
 
-/// A gauge with labels, whose series are exported once they are used.
-pub type GaugeFamily<const L: usize> = Family<f64, L>;
+/// A gauge without labels, exported once it is used.
+pub type Gauge = Single<metrics::Gauge>;
 
-impl<V: Default, const L: usize> Family<V, L> {
-    const fn of(declared: Declared, initial: &'static [Values<L>]) -> Self {
-        Self { declared, initial, series: Mutex::new(BTreeMap::new()) }
+impl<H: Handle> Single<H> {
+    /// Exports the metric from now on, though it may be zero: `rate()` does not see a first event that makes the series.
+    pub fn export(&self) {
+        self.handle();
     }
 
-    /// Changes the value of a series, which is exported from now on.
-    fn change(&self, values: Values<L>, change: impl FnOnce(&mut V)) {
-        change(self.series.lock().entry(values).or_default());
+    fn handle(&self) -> &H {
+        self.handle.get_or_init(|| register(&self.declared, &[]))
     }
 }
 
-impl<V: Debug + Default + Display + Send, const L: usize> Metric for Family<V, L> {
+impl<H: Handle> Metric for Single<H> {
     fn declared(&self) -> &[Declared] {
         slice::from_ref(&self.declared)
     }
 
     fn register(&self) {
-        self.initial.iter().for_each(|values| self.change(*values, |_| {}));
+        if self.is_initial {
+            self.export();
+        }
+    }
+}
+
+impl Counter {
+    /// Declares a counter.
+    pub const fn new(name: &'static str, help: &'static str) -> Self {
+        Self { declared: Declared::counter(name, &[], help), is_initial: false, handle: OnceLock::new() }
     }
 
-    fn write(&self, page: &mut Page) {
-        let series = self.series.lock();
-        if !series.is_empty() {
-            page.begin(&self.declared);
+    /// Adds to the counter.
+    pub fn add(&self, amount: u64) {
+        self.handle().increment(amount);
+    }
+
+    /// Sets a counter that is kept by other code; it never falls.
+    pub fn raise_to(&self, total: u64) {
+        self.handle().absolute(total);
+    }
+}
+
+impl Gauge {
+    /// Declares a gauge.
+    pub const fn new(name: &'static str, help: &'static str) -> Self {
+        Self { declared: Declared::gauge(name, &[], help), is_initial: false, handle: OnceLock::new() }
+    }
+
+    /// Declares a gauge that is exported from the start, at zero.
+    pub const fn at_zero(name: &'static str, help: &'static str) -> Self {
+        Self { declared: Declared::gauge(name, &[], help), is_initial: true, handle: OnceLock::new() }
+    }
+
+    /// Sets the value; a count is exact up to 2^53.
+    pub fn set(&self, value: f64) {
+        self.handle().set(value);
+    }
+
+    /// Adds to the value, or takes from it.
+    pub fn add(&self, change: f64) {
+        self.handle().increment(change);
+    }
+}
+
+/// Values of the labels of one series.
+pub(super) type Values<const L: usize> = [&'static str; L];
+
+/// Counters and gauges of the process. It is not the recorder of the `metrics` macros: handles are kept beside the
+/// declarations, so that no name is looked up when something is counted.
+pub(super) static RECORDER: LazyLock<PrometheusRecorder> =
+    LazyLock::new(|| PrometheusBuilder::new().build_recorder());
+
+const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
+
+/// A handle of a series.
+pub trait Handle: fmt::Debug + Send + Sync + Sized {
+    /// Registers the series `key`.
+    fn register(key: &Key) -> Self;
+}
+
+impl Handle for metrics::Counter {
+    fn register(key: &Key) -> Self {
+        RECORDER.register_counter(key, &METADATA)
+    }
+}
+
+impl Handle for metrics::Gauge {
+    fn register(key: &Key) -> Self {
+        RECORDER.register_gauge(key, &METADATA)
+    }
+}
+
+/// Registers the series of `declared` whose labels have these values.
+fn register<H: Handle>(declared: &Declared, values: &[&'static str]) -> H {
+    let (name, help) = (KeyName::from_const_str(declared.name), SharedString::const_str(declared.help));
+    match declared.kind {
+        MetricKind::Counter => RECORDER.describe_counter(name, None, help),
+        MetricKind::Gauge => RECORDER.describe_gauge(name, None, help),
+        MetricKind::Histogram => {}
+    }
+    let labels = declared.labels.iter().zip(values).map(|(key, value)| Label::from_static_parts(key, value));
+    H::register(&Key::from_parts(declared.name, labels.collect::<Vec<_>>()))
+}
+
+/// A metric with labels, whose series are exported once they are used.
+#[derive(Debug)]
+pub struct Family<H, const L: usize> {
+    declared: Declared,
+    /// Exported from the start.
+    initial: &'static [Values<L>],
+    series: RwLock<BTreeMap<Values<L>, Arc<H>>>,
+}
+
+/// A counter with labels, whose series are exported once they are used.
+pub type CounterFamily<const L: usize> = Family<metrics::Counter, L>;
+
+/// A gauge with labels, whose series are exported once they are used.
+pub type GaugeFamily<const L: usize> = Family<metrics::Gauge, L>;
+
+impl<H: Handle, const L: usize> Family<H, L> {
+    /// The series with these values.
+    fn series(&self, values: Values<L>) -> Arc<H> {
+        if let Some(known) = self.series.read().get(&values) {
+            return Arc::clone(known);
         }
-        series.iter().for_each(|(values, value)| page.sample(&self.declared, values, value));
+        let register = || Arc::new(register(&self.declared, &values));
+        Arc::clone(self.series.write().entry(values).or_insert_with(register))
+    }
+}
+
+impl<H: Handle, const L: usize> Metric for Family<H, L> {
+    fn declared(&self) -> &[Declared] {
+        slice::from_ref(&self.declared)
+    }
+
+    fn register(&self) {
+        for values in self.initial {
+            self.series(*values);
+        }
     }
 }
 
@@ -69,7 +178,8 @@ impl<const L: usize> CounterFamily<L> {
         help: &'static str,
         series: &'static [Values<L>],
     ) -> Self {
-        Self::of(Declared::counter(name, labels, help), series)
+        let declared = Declared::counter(name, labels, help);
+        Self { declared, initial: series, series: RwLock::new(BTreeMap::new()) }
     }
 
     /// Exports a series from now on, though it may be zero.
@@ -84,7 +194,7 @@ impl<const L: usize> CounterFamily<L> {
 
     /// Adds to a series.
     pub fn add(&self, values: Values<L>, amount: u64) {
-        self.change(values, |total| *total = total.saturating_add(amount));
+        self.series(values).increment(amount);
     }
 }
 
@@ -96,118 +206,45 @@ impl<const L: usize> GaugeFamily<L> {
         help: &'static str,
         series: &'static [Values<L>],
     ) -> Self {
-        Self::of(Declared::gauge(name, labels, help), series)
+        let declared = Declared::gauge(name, labels, help);
+        Self { declared, initial: series, series: RwLock::new(BTreeMap::new()) }
     }
 
     /// Sets the value of a series.
     pub fn set(&self, values: Values<L>, value: f64) {
-        self.change(values, |known| *known = value);
+        self.series(values).set(value);
     }
 
     /// Adds to a series, or takes from it.
-    #[allow(clippy::float_arithmetic)] // Counts up to 2^53.
     pub fn add(&self, values: Values<L>, change: f64) {
-        self.change(values, |value| *value += change);
+        self.series(values).increment(change);
     }
 }
 
-/// A metric without labels, exported once it is used.
-#[derive(Debug)]
-pub struct Single<V>(Family<V, 0>);
-
-/// A counter without labels, exported once it is used.
-pub type Counter = Single<u64>;
-
-/// A gauge without labels, exported once it is used.
-pub type Gauge = Single<f64>;
-
-impl<V: Default> Single<V> {
-    /// Exports the metric from now on, though it may be zero: `rate()` does not see a first event that makes the series.
-    pub fn export(&self) {
-        self.0.change([], |_| {});
-    }
-}
-
-impl<V: Debug + Default + Display + Send> Metric for Single<V> {
-    fn declared(&self) -> &[Declared] {
-        self.0.declared()
-    }
-
-    fn register(&self) {
-        self.0.register();
-    }
-
-    fn write(&self, page: &mut Page) {
-        self.0.write(page);
-    }
-}
-
-impl Counter {
-    /// Declares a counter.
-    pub const fn new(name: &'static str, help: &'static str) -> Self {
-        Self(Family::of(Declared::counter(name, &[], help), &[]))
-    }
-
-    /// Adds to the counter.
-    pub fn add(&self, amount: u64) {
-        self.0.add([], amount);
-    }
-
-    /// Sets a counter that is kept by other code; it never falls.
-    pub fn raise_to(&self, total: u64) {
-        self.0.change([], |known| *known = total.max(*known));
-    }
-}
-
-impl Gauge {
-    /// Declares a gauge.
-    pub const fn new(name: &'static str, help: &'static str) -> Self {
-        Self(Family::of(Declared::gauge(name, &[], help), &[]))
-    }
-
-    /// Declares a gauge that is exported from the start, at zero.
-    pub const fn at_zero(name: &'static str, help: &'static str) -> Self {
-        Self(Family::of(Declared::gauge(name, &[], help), &[[]]))
-    }
-
-    /// Sets the value; a count is exact up to 2^53.
-    pub fn set(&self, value: f64) {
-        self.0.set([], value);
-    }
-
-    /// Adds to the value, or takes from it.
-    pub fn add(&self, change: f64) {
-        self.0.add([], change);
-    }
+#[cfg(test)]
+pub(super) fn exported(name: &str) -> Vec<String> {
+    let page = RECORDER.handle().render();
+    let is_of = |line: &&str| line.starts_with(name);
+    let mut lines: Vec<String> = page.lines().filter(is_of).map(str::to_owned).collect();
+    lines.sort();
+    lines
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Lines of a page with a metric.
-    fn lines(metric: &dyn Metric) -> Vec<String> {
-        let mut page = Page::default();
-        metric.write(&mut page);
-        page.into_text().lines().map(str::to_owned).collect()
-    }
-
-    /// The samples of a metric.
-    fn exported(metric: &dyn Metric) -> Vec<String> {
-        lines(metric).into_iter().filter(|line| !line.starts_with('#')).collect()
-    }
-
     #[test]
     fn a_counter_is_exported_once_it_is_used() {
         let counter = Counter::new("counter_test_total", "X.");
-        assert!(lines(&counter).is_empty());
+        assert!(exported("counter_test_total").is_empty());
         counter.export();
-        assert_eq!(exported(&counter), ["counter_test_total 0"]);
+        assert_eq!(exported("counter_test_total"), ["counter_test_total 0"]);
         counter.add(2);
         counter.raise_to(7);
         counter.raise_to(5);
-        assert_eq!(exported(&counter), ["counter_test_total 7"]);
-        assert_eq!(lines(&counter)[0], "# HELP counter_test_total X.");
+        assert_eq!(exported("counter_test_total"), ["counter_test_total 7"]);
+        assert_eq!(exported("# HELP counter_test_total"), ["# HELP counter_test_total X."]);
     }
 
     #[test]
@@ -221,26 +258,22 @@ mod tests {
             "family_test_total{a=\"three\"} 0",
             "family_test_total{a=\"two\"} 1",
         ];
-        assert_eq!(exported(&family), expected);
-        let unused = CounterFamily::new("unused_test_total", &["a"], "Y.");
-        unused.register();
-        assert!(lines(&unused).is_empty());
+        assert_eq!(exported("family_test_total"), expected);
+        CounterFamily::new("unused_test_total", &["a"], "Y.").register();
+        assert!(exported("unused_test_total").is_empty());
     }
 
     #[test]
     fn a_gauge_rises_and_falls() {
         let gauge = Gauge::new("gauge_test", "X.");
         gauge.register();
-        assert!(lines(&gauge).is_empty());
+        assert!(exported("gauge_test").is_empty());
         gauge.add(3.0);
         gauge.add(-1.0);
-        assert_eq!(exported(&gauge), ["gauge_test 2"]);
-        let first = Gauge::at_zero("first_test", "X.");
-        first.register();
-        assert_eq!(exported(&first), ["first_test 0"]);
+        assert_eq!(exported("gauge_test"), ["gauge_test 2"]);
         let family = GaugeFamily::new("gauges_test", &["a"], "Y.", &[["b"]]);
         family.register();
         family.set(["c"], 1.5);
-        assert_eq!(exported(&family), ["gauges_test{a=\"b\"} 0", "gauges_test{a=\"c\"} 1.5"]);
+        assert_eq!(exported("gauges_test"), ["gauges_test{a=\"b\"} 0", "gauges_test{a=\"c\"} 1.5"]);
     }
 }

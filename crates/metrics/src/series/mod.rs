@@ -41,7 +41,7 @@ pub struct Series {
     pub rule: Box<str>,
     counts: [Arc<AtomicU64>; KINDS],
     /// The part of the counts that was exported as deltas.
-    pub(super) exported: Arc<[AtomicU64]>,
+    exported: [AtomicU64; KINDS],
 }
 
 /// Count of one series that is part of a sum.
@@ -112,9 +112,8 @@ pub enum NoSeries {
 
 impl Series {
     fn new(domain: &str, path: &str, rule: &str) -> Self {
-        let exported: [AtomicU64; KINDS] = Default::default();
-        let [domain, path, rule] = [domain, path, rule].map(Into::into);
-        Self { domain, path, rule, counts: Default::default(), exported: Arc::new(exported) }
+        let (counts, exported) = Default::default();
+        Self { domain: domain.into(), path: path.into(), rule: rule.into(), counts, exported }
     }
 
     /// Counters that are published to this series.
@@ -136,6 +135,22 @@ impl Series {
     /// The counts, as of the last time that they were published.
     pub fn counted(&self) -> [u64; KINDS] {
         self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// The part of the counts that was not yet exported as deltas.
+    pub(super) fn not_exported(&self) -> [u64; KINDS] {
+        let mut counted = self.counted();
+        for (count, exported) in counted.iter_mut().zip(&self.exported) {
+            *count = count.saturating_sub(exported.load(Ordering::Relaxed));
+        }
+        counted
+    }
+
+    /// Records that so much more of one counter was exported as a delta.
+    pub(super) fn confirm(&self, at: usize, amount: u64) {
+        if let Some(exported) = self.exported.get(at) {
+            exported.fetch_add(amount, Ordering::Relaxed);
+        }
     }
 
     /// Whether the series is still counted in, or about to be.
@@ -314,8 +329,7 @@ pub(crate) fn evicted() -> Vec<Arc<Series>> {
 }
 
 fn has_more(series: &Arc<Series>) -> bool {
-    let mut counts = series.counted().into_iter().zip(&*series.exported);
-    counts.any(|(count, exported)| count > exported.load(Ordering::Relaxed))
+    series.not_exported() != [0; KINDS]
 }
 
 #[cfg(test)]

@@ -252,10 +252,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let target = Target::Tcp(listener.local_addr().expect("a port").to_string());
         let until = Instant::now() + Duration::from_millis(500);
-        let (mut socket, confirmed) = (
-            Socket::open(&target, 0, until).expect("it listens"),
-            Arc::<[AtomicU64]>::from([AtomicU64::default()]),
-        );
+        let (mut socket, confirmed) =
+            (Socket::open(&target, 0, until).expect("it listens"), Arc::<AtomicU64>::default());
         let mut packets = Packets::new(&mut socket, until);
         // Until the buffers of the server, which reads nothing, are full.
         let pushed =
@@ -265,7 +263,7 @@ mod tests {
         listener.accept().expect("a connection").0.read_to_string(&mut text).expect("a text");
         let whole = text.split('\n').enumerate().filter(|(number, text)| *text == line(*number)).count();
         assert!(whole > 100 && pushed.is_some_and(|pushed| whole <= pushed), "{whole} of {pushed:?}");
-        assert_eq!(confirmed[0].load(Ordering::Relaxed), whole as u64);
+        assert_eq!(confirmed.load(Ordering::Relaxed), whole as u64);
     }
 
     #[test]
@@ -273,10 +271,8 @@ mod tests {
         let server = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let target = Target::Udp(server.local_addr().expect("a port").to_string());
         let until = Instant::now() + Duration::from_secs(20);
-        let (mut socket, confirmed) = (
-            Socket::open(&target, 0, until).expect("a socket"),
-            Arc::<[AtomicU64]>::from([AtomicU64::default()]),
-        );
+        let (mut socket, confirmed) =
+            (Socket::open(&target, 0, until).expect("a socket"), Arc::<AtomicU64>::default());
         let mut packets = Packets::new(&mut socket, until);
         for line in ["a:1|c".to_owned(), "x".repeat(1_432), "y".repeat(1_431), "b:2|c".to_owned()] {
             packets.push(&line, Receipt::counted_by(&confirmed)).expect("sent");
@@ -287,7 +283,7 @@ mod tests {
         assert_eq!(received(), b"a:1|c");
         assert_eq!(received(), "y".repeat(1_431).as_bytes());
         assert_eq!(received(), b"b:2|c");
-        assert_eq!(confirmed[0].load(Ordering::Relaxed), 4);
+        assert_eq!(confirmed.load(Ordering::Relaxed), 4);
     }
 
     fn deadline() -> Instant {
