@@ -160,8 +160,11 @@ static RESULTS: Computed<3> = Computed::group(
     },
 );
 
+/// Counts by result.
+type CountsByResult = fn(&RegionCounts) -> &BTreeMap<String, u64>;
+
 /// Counts of [`RESULTS`], in their order.
-const RESULT_COUNTS: [fn(&RegionCounts) -> &BTreeMap<String, u64>; 3] =
+const RESULT_COUNTS: [CountsByResult; 3] =
     [|counts| &counts.loan_requests, |counts| &counts.primary_calls, |counts| &counts.primary_answers];
 
 /// Messages about limits that were exchanged with another region since the start of the process.

@@ -229,6 +229,7 @@ impl SecondCount {
 #[cfg(test)]
 mod tests {
     use tollgate_core::algorithm::{Algorithm, Parameters, Policy};
+    use tollgate_core::clock::Timestamp;
     use tollgate_core::quota::{Quota, Unit, Window};
     use tollgate_loans::shares::TableState;
     use tollgate_rules::config::read_regions;

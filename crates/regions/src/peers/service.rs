@@ -127,7 +127,7 @@ impl RegionsService {
     }
 }
 
-fn unavailable(error: ControlError) -> Status {
+fn unavailable(error: &ControlError) -> Status {
     Status::unavailable(error.to_string())
 }
 
@@ -146,7 +146,7 @@ impl regions_server::Regions for RegionsService {
     ) -> Result<Response<ReadRulesReply>, Status> {
         let ReadRulesRequest { sender, version_token } = request.get_ref();
         self.accept_reader(&request, sender.as_ref())?;
-        self.control.rules_after(version_token).await.map(Response::new).map_err(unavailable)
+        self.control.rules_after(version_token).await.map(Response::new).map_err(|error| unavailable(&error))
     }
 
     async fn read_records(
@@ -156,7 +156,7 @@ impl regions_server::Regions for RegionsService {
         let ReadRecordsRequest { sender, known, is_continued } = request.get_ref();
         self.accept_reader(&request, sender.as_ref())?;
         let page = self.control.records_after(&known.clone().unwrap_or_default(), *is_continued).await;
-        page.map(Response::new).map_err(unavailable)
+        page.map(Response::new).map_err(|error| unavailable(&error))
     }
 
     async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<DecideReply>, Status> {
