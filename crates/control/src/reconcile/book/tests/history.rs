@@ -230,7 +230,13 @@ impl History {
             active_domains: Vec::new(),
             problem: None,
         };
-        self.instances[at].control.heartbeat(instance, None).await.expect("a reply").books
+        for _ in 0..MAX_ROUNDS {
+            // A heartbeat is not repeated, and a busy machine may be late.
+            if let Ok(head) = self.instances[at].control.heartbeat(instance.clone(), None).await {
+                return head.books;
+            }
+        }
+        panic!("no reply")
     }
 
     /// A change by an operator.
