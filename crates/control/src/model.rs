@@ -146,7 +146,7 @@ pub enum ControlError {
         current: Box<Version>,
     },
     /// The record is another one than the one that a change is based on.
-    #[error("{found}; expected the revision that the change is based on")]
+    #[error("{found}; expected the one that `base` states")]
     StaleRecord {
         found: String,
         /// The present record as the API shows it, if there is one.
@@ -155,8 +155,8 @@ pub enum ControlError {
     /// Rules from a directory or a control plane are changed there.
     #[error("the rules come from files; change them there")]
     ReadOnly,
-    /// Another region writes the rules, lists and switches.
-    #[error("region {region} writes the rules, lists and switches of all regions; change them there")]
+    /// Another region writes the rules and records.
+    #[error("region {region} writes the rules and records of all regions; change them there")]
     OtherRegion {
         /// Its name.
         region: String,

@@ -106,7 +106,7 @@ impl StatedRamp {
     fn begin(self, back_to: EnforcedShare, now_ms: u64) -> Result<Ramp, ApiError> {
         let share = |percent: f64| {
             let share = EnforcedShare::from_percent(percent);
-            share.map_err(|error| ApiError::BadRequest(format!("{percent} is not a share; {error}")))
+            share.map_err(|error| ApiError::BadRequest(format!("ramp: {percent}: {error}")))
         };
         let steps: Vec<_> = self.steps.into_iter().map(share).collect::<Result<_, _>>()?;
         let plan = RampPlan {
@@ -221,7 +221,7 @@ pub(super) async fn show(api: Api, PathParam(key): PathParam<RecordKey>) -> ApiR
 pub(super) async fn put(api: Api, caller: Caller, body: JsonBody<PutRequest>) -> ApiResult {
     let JsonBody(PutRequest { records, reason, force, dry_run }, _permit) = body;
     if !(1..=MAX_BATCH).contains(&records.len()) {
-        return Err(ApiError::BadRequest(format!("records: expected 1 to {MAX_BATCH}")));
+        return Err(ApiError::BadRequest(format!("{} records; expected 1 to {MAX_BATCH}", records.len())));
     }
     let stated = records.into_iter().map(|stated| stated.record(&api, &caller, &reason.0));
     let stated: Vec<(Record, Option<u64>)> = stated.collect::<Result<_, ApiError>>()?;
@@ -264,7 +264,7 @@ impl<'r> KnownRules<'r> {
     fn require_domain(&self, domain: &str) -> Result<(), ApiError> {
         match domain == ALL_NAMES || self.rules.domain(domain).is_some() {
             true => Ok(()),
-            false => Err(ApiError::NotFound("no active domain has this name".to_owned())),
+            false => Err(ApiError::NotFound(format!("no active domain is {domain}"))),
         }
     }
 }
