@@ -159,7 +159,7 @@ pub enum RecordCommand {
     /// Enforce a rule for more and more of its keys. One instance advances the ramp, and sets it back if too many keys are
     /// denied.
     Ramp(RampFlags),
-    /// Override the limit of a rule, or of one key of it.
+    /// Override the limit of a rule, or of one counter of it.
     Override {
         /// Domain of the rule.
         #[arg(long, value_name = "NAME")]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Record, RecordKind, is_active};
+use super::{Record, RecordKind};
+use crate::lists::is_active;
 use crate::{ControlError, RecordKey};
 
 /// A record with its key and revision.
@@ -45,7 +46,7 @@ pub struct RecordSelection {
     pub kind: Option<RecordKind>,
     pub domain: Option<String>,
     pub rule: Option<String>,
-    /// Text in the domain, rule, key, descriptor, reason or author, in any case of ASCII letters.
+    /// Text in the domain, rule, descriptor, reason or author, in any case of ASCII letters.
     pub search: Option<String>,
     /// The key after which they follow.
     pub after: Option<RecordKey>,
