@@ -57,6 +57,11 @@ pub struct Runtime {
     pub switches: Vec<Switch>,
 }
 
+/// Whether a record with this end has not ended.
+pub(crate) fn is_active(ends_at_ms: Option<u64>, now_ms: u64) -> bool {
+    ends_at_ms.is_none_or(|end| now_ms < end)
+}
+
 const NOT_ALL_RULES: &str = "an emergency is one of all rules; expected `*` as the rule";
 
 /// Validates an entry before it is added, and returns its compiled form.
@@ -96,15 +101,14 @@ pub fn check_switch(switch: &Switch) -> Result<(), String> {
 /// Compiles the lists and switches that have not expired at `now_ms`, in milliseconds since 1970. Invalid ones, which
 /// were not validated, are omitted and reported.
 pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
-    let is_active = |end: Option<u64>| end.is_none_or(|end| now_ms < end);
     let (mut problems, mut listings) = (Vec::new(), Vec::new());
-    let entries = runtime.entries.iter().filter(|entry| is_active(entry.expires_at_ms));
+    let entries = runtime.entries.iter().filter(|entry| is_active(entry.expires_at_ms, now_ms));
     let entries = entries.map(|entry| {
         let problem = |error| format!("entry {}: {error}", entry.subject());
         check_entry(entry).map_err(problem)
     });
     let enforced = runtime.automatic.iter().filter(|entry| entry.mode == AutomaticMode::Enforce);
-    let enforced = enforced.filter(|entry| is_active(Some(entry.expires_at_ms)));
+    let enforced = enforced.filter(|entry| is_active(Some(entry.expires_at_ms), now_ms));
     let enforced = enforced.map(|entry| {
         entry.listing().map_err(|error| format!("automatic entry {}: {error}", entry.subject()))
     });
@@ -115,7 +119,7 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
         }
     }
     let (mut switches, mut shares) = (Vec::new(), Vec::new());
-    for switch in runtime.switches.iter().filter(|switch| is_active(switch.expires_at_ms)) {
+    for switch in runtime.switches.iter().filter(|switch| is_active(switch.expires_at_ms, now_ms)) {
         match check_switch(switch) {
             Ok(()) => {
                 let (domain, rule) = (switch.domain.as_str().into(), switch.rule.as_str().into());

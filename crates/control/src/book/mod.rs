@@ -195,8 +195,3 @@ impl Record {
         Ok(self)
     }
 }
-
-/// Whether a record with this end has not ended.
-pub(crate) fn is_active(ends_at_ms: Option<u64>, now_ms: u64) -> bool {
-    ends_at_ms.is_none_or(|end| now_ms < end)
-}

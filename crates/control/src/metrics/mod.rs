@@ -261,22 +261,21 @@ pub(super) fn records_revisions(operators: u64, system: u64) {
     RECORDS_REVISION.set(["system"], system as f64);
 }
 
-/// Records the lists and switches that are active at `now_ms`, in milliseconds since 1970.
-pub(super) fn lists(runtime: &Runtime, now_ms: u64) {
-    let is_active = |end: Option<u64>| end.is_none_or(|end| end > now_ms);
+/// Records the active lists and switches.
+pub(super) fn lists(runtime: &Runtime) {
     for list in List::ALL {
         let entries = runtime.entries.iter();
-        let entries = entries.filter(|entry| entry.list == list && is_active(entry.expires_at_ms));
+        let entries = entries.filter(|entry| entry.list == list);
         LIST_ENTRIES.set([list.name()], entries.count() as f64);
     }
     for mode in AutomaticMode::ALL {
         let entries = runtime.automatic.iter();
-        let entries = entries.filter(|entry| entry.mode == mode && entry.expires_at_ms > now_ms);
+        let entries = entries.filter(|entry| entry.mode == mode);
         AUTOMATIC_ENTRIES.set([mode.name()], entries.count() as f64);
     }
     for mode in SwitchMode::ALL {
         let switches = runtime.switches.iter();
-        let switches = switches.filter(|switch| switch.mode == mode && is_active(switch.expires_at_ms));
+        let switches = switches.filter(|switch| switch.mode == mode);
         RULE_SWITCHES.set([mode.name()], switches.count() as f64);
     }
 }

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use tokio::task::spawn_blocking;
 use tollgate_core::clock::now_ms;
 
-use crate::book::{BookName, ChangeResult, Expected, NewChange, is_active};
+use crate::book::{BookName, ChangeResult, Expected, NewChange};
+use crate::lists::is_active;
 use crate::model::{SYSTEM_AUTHOR, check_count};
 use crate::redis::book::{self, STEP_CHANGES};
 use crate::{

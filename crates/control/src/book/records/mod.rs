@@ -6,7 +6,8 @@ use std::{ops::Bound, sync::Arc};
 use tollgate_rules::{OverrideId, RuleOverride, RuleOverrides};
 
 use super::view::{Properties, RecordSelection, RecordView};
-use super::{OverrideEntry, Record, RecordKind, is_active};
+use super::{OverrideEntry, Record, RecordKind};
+use crate::lists::is_active;
 use crate::{Pair, RecordKey, Runtime, Switch, pairs::pairs_text};
 
 /// Number of removals that are remembered, as in `lua/book/records.lua`.

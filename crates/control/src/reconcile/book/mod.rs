@@ -251,7 +251,7 @@ async fn activate(
             let runtime = control.held_runtime();
             let (lists, omitted) = compile_lists(&runtime, now_ms);
             snapshot.set_lists(Arc::new(lists));
-            metrics::lists(&runtime, now_ms);
+            metrics::lists(&runtime);
             active.omitted = omitted;
             // Automatic entries come with bans.
             if are_own_changed {

@@ -198,10 +198,10 @@ fn replace_by(
         let (changes, unreadable) = page.changes();
         omitted.extend(unreadable);
         for change in changes {
-            let key = change.key.to_string();
+            let key = change.key;
             // An invalid one, which a newer release may have written, is omitted.
             if let Err(reason) = book.apply(change) {
-                omitted.insert(key, reason);
+                omitted.insert(key.to_string(), reason);
             }
         }
         book.head = if is_first { head } else { head.in_epoch_of(&book.head) };
